@@ -199,7 +199,10 @@ func (w *codeWriter) sum(row, j int) string { return w.v(row*w.panels*2 + j) }
 
 // at is an address in the codes of the panel of vector j.
 func (w *codeWriter) at(j, offset int) string {
-	return fmt.Sprintf("%d%s", offset, [4]string{"(DI)", "(DI)(R9*1)", "(DI)(R9*2)", "(R10)"}[j/2])
+	if j/2 == 3 {
+		return fmt.Sprintf("%d(R10)", offset)
+	}
+	return beside("DI", j/2, offset)
 }
 
 // x is the address of a row's element.
@@ -237,21 +240,26 @@ func (w *codeWriter) kernel() {
 	fmt.Fprintf(w, "TEXT ·%s(SB), NOSPLIT, $0-8\n", name)
 	w.op("MOVQ call+0(FP), AX")
 	w.constants()
-	w.op("MOVQ %d(AX), DI", callW)
+	if !w.whole() {
+		w.op("MOVQ %d(AX), DI", callW)
+	}
 	w.op("MOVQ %d(AX), R9", callWStride)
 	w.op("MOVQ %d(AX), BX", callScale)
-	w.op("MOVQ %d(AX), DX", callRuns)
-	w.op("MOVQ %d(AX), R14", callC)
+	if !w.whole() {
+		w.op("MOVQ %d(AX), DX", callRuns)
+		w.op("MOVQ %d(AX), R14", callC)
+	}
 	if w.panels > 3 {
 		w.op("LEAQ (R9)(R9*2), R10")
 		w.op("ADDQ DI, R10")
 	}
 	if !w.unpack {
 		w.op("MOVQ %d(AX), SI", callX)
-		if w.whole() {
-			w.op("MOVQ %d(AX), R8", callCApart)
-		} else {
+		switch {
+		case !w.whole():
 			w.op("MOVQ %d(AX), R8", callXStride)
+		case w.turns == 0:
+			w.op("MOVQ %d(AX), R8", callCApart)
 		}
 		w.op("MOVQ %d(AX), R15", callSums)
 		if w.rows > 3 {
@@ -296,7 +304,7 @@ func (w *codeWriter) kernel() {
 		if w.whole() { // what lies before the codes, too: processors follow lines without gaps
 			for panel := range w.panels {
 				for line := range 1 + 4*toInt(w.super()) {
-					w.op("PREFETCHT0 %d(BX)%s", w.distance()+64*line, nextPanel[panel])
+					w.op("PREFETCHT0 %s", beside("BX", panel, w.distance()+64*line))
 				}
 			}
 		}
@@ -371,9 +379,16 @@ func (w *codeWriter) beginPart() {
 		w.op("MOVQ %d(CX), R14", partRuns+8*(i+1))
 		w.op("MOVQ R14, %d(AX)", field)
 	}
+	if w.turns == 0 {
+		w.first()
+		w.op("MOVQ %d(AX), R14", callC)
+	}
+}
+
+// first is at the codes of the run whose scales BX is at.
+func (w *codeWriter) first() {
 	w.op("MOVQ BX, DI")
 	w.op("ADDQ %d(AX), DI", callSkip)
-	w.op("MOVQ %d(AX), R14", callC)
 }
 
 // endPart goes on with the next part, of the same piece or of the next one.
@@ -403,8 +418,11 @@ func (w *codeWriter) distance() int {
 	return prefetch * w.rows
 }
 
-// nextPanel is how far panels are from the first one.
-var nextPanel = [4]string{"", "(R9*1)", "(R9*2)"}
+// beside is the address of what one of the first three panels has, at an offset from what a
+// register is at in the first one.
+func beside(base string, panel, offset int) string {
+	return fmt.Sprintf("%d(%s)%s", offset, base, [...]string{"", "(R9*1)", "(R9*2)"}[panel])
+}
 
 // takesTurns tells whether the panels of a tile take turns: there are no registers for all their
 // products, but each is one more stream of memory that processors follow.
@@ -417,8 +435,7 @@ func (w *codeWriter) beginTurns() {
 	w.op("MOVQ %d(AX), R8", callC)
 	w.op("MOVQ $%d, R10", w.turns)
 	w.label("panel")
-	w.op("MOVQ BX, DI")
-	w.op("ADDQ %d(AX), DI", callSkip)
+	w.first()
 }
 
 // endTurns has the next panel compute the run, or the first one the next run.
@@ -720,7 +737,7 @@ func (w *codeWriter) begin() {
 // words makes vectors of the integers of a panel's span, twice each.
 func (w *codeWriter) words(panel int) {
 	low, high := w.word(2*panel), w.word(2*panel+1)
-	w.op("VPMOVSXBW (R12)%s, %s", [2]string{"", "(R9*1)"}[panel], low)
+	w.op("VPMOVSXBW %s, %s", beside("R12", panel, 0), low)
 	w.op("VPUNPCKHWD %s, %s, %s", low, low, high)
 	w.op("VPUNPCKLWD %s, %s, %s", low, low, low)
 }
@@ -766,39 +783,41 @@ func (w *codeWriter) nextSpan() {
 func (w *codeWriter) endSuper() {
 	x := w.free(0)
 	for panel := range w.panels {
-		by := [2]string{w.free(1), w.free(2)}
-		at := func(offset int) string {
-			return fmt.Sprintf("%d%s", offset, [2]string{"(R12)", "(R12)(R9*1)"}[panel])
-		}
 		words := w.t.form == "super4" && w.t.vector == 32
 		switch {
 		case words:
 			w.words(panel)
 		case !w.six():
-			for v := range by {
-				w.op("VPMOVSXBD %s, %s", at(v*w.t.vector/4), by[v])
-				w.op("VCVTDQ2PS %s, %s", by[v], by[v])
-			}
+			w.floats(panel)
 		}
 		for row := range w.rows {
 			if panel == 0 || w.rows > 1 {
 				w.op("VBROADCASTSS %s, %s", w.x(row, 1), x)
 			}
-			for v := range by {
-				dot := w.dot(row, 2*panel+v)
+			for j := 2 * panel; j < 2*panel+2; j++ {
+				dot := w.dot(row, j)
 				if words {
-					w.op("VPMADDWD %s, %s, %s", by[v], dot, dot)
+					w.op("VPMADDWD %s, %s, %s", w.word(j), dot, dot)
 				}
 				w.op("VCVTDQ2PS %s, %s", dot, dot)
 				if !words && !w.six() {
-					w.op("VMULPS %s, %s, %s", by[v], dot, dot)
+					w.op("VMULPS %s, %s, %s", w.free(1+j%2), dot, dot)
 				}
-				w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, 2*panel+v))
+				w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, j))
 			}
 		}
 	}
 	w.op("ADDQ $%d, R12", w.t.nr())
 	w.nextSpan()
+}
+
+// floats makes float32 of the integers of a panel's span, in the registers free behind the first.
+func (w *codeWriter) floats(panel int) {
+	for v := range 2 {
+		to := w.free(1 + v)
+		w.op("VPMOVSXBD %s, %s", beside("R12", panel, v*w.t.vector/4), to)
+		w.op("VCVTDQ2PS %s, %s", to, to)
+	}
 }
 
 // offsetSuper adds the sums of x over spans, times the offsets of these, times those of the run,
@@ -812,18 +831,14 @@ func (w *codeWriter) offsetSuper() {
 	w.op("MOVQ %d(AX), R13", callSpans)
 	w.label("sums")
 	for panel := range w.panels {
-		by, x := [2]string{w.free(1), w.free(2)}, w.free(0)
-		for v := range by {
-			w.op("VPMOVSXBD %d%s, %s", v*w.t.vector/4,
-				[2]string{"(R12)", "(R12)(R9*1)"}[panel], by[v])
-			w.op("VCVTDQ2PS %s, %s", by[v], by[v])
-		}
+		x := w.free(0)
+		w.floats(panel)
 		for row := range w.rows {
 			if panel == 0 || w.rows > 1 {
 				w.op("VBROADCASTSS %d(R15), %s", 4*row, x)
 			}
-			for v := range by {
-				w.op("VFMADD231PS %s, %s, %s", by[v], x, w.dot(row, 2*panel+v))
+			for v := range 2 {
+				w.op("VFMADD231PS %s, %s, %s", w.free(1+v), x, w.dot(row, 2*panel+v))
 			}
 		}
 	}
@@ -1115,9 +1130,11 @@ func (w *codeWriter) factor(base string, j int, wide bool, to string) {
 	if wide {
 		op, size = "VMOVUPS", w.t.vector
 	}
-	at := [4]string{"(" + base + ")", "(" + base + ")(R9*1)", "(" + base + ")(R9*2)",
-		"(R12)"}[j/2]
-	w.op("%s %d%s, %s", op, j%2*size, at, to)
+	at := fmt.Sprintf("%d(R12)", j%2*size)
+	if j/2 < 3 {
+		at = beside(base, j/2, j%2*size)
+	}
+	w.op("%s %s, %s", op, at, to)
 }
 
 // codeFiles are the kernels of quantised weights by the names of their files, and their table.
