@@ -299,8 +299,9 @@ func TestCUDAOffload(t *testing.T) {
 // TestCUDADraft has a draft model, the model itself, guess on the model's CUDA device: the answer
 // has the bits that it has without, in half the steps.
 func TestCUDADraft(t *testing.T) {
-	run := func(draft bool) (received, uint64) {
-		e := onCUDA(t, "", func(c *config.Config) {
+	run := func(draft bool) ([]received, guessed) {
+		var all guessed
+		e := onWatchedCUDA(t, "", all.see, func(c *config.Config) {
 			c.Schedule.Async = false
 			if !draft {
 				return
@@ -313,13 +314,29 @@ func TestCUDADraft(t *testing.T) {
 		r := greedy(e, "What does os.Open do?", 20)
 		r.Params.Logprobs = 2
 		got := receiveAll(t, e, []*engine.Request{r}, func(int) {})
-		return got[0], e.Totals().Steps
+		return got, all
 	}
-	want, plain := run(false)
-	got, steps := run(true)
-	same(t, "guesses", []received{got}, []received{want})
-	if 2*steps > plain {
-		t.Errorf("%d steps, %d without guesses", steps, plain)
+	want, _ := run(false)
+	got, all := run(true)
+	same(t, "guesses", got, want)
+	if all.right < 2*all.steps {
+		t.Errorf("%+v", all)
+	}
+}
+
+// guessed sums what was told of requests that ended: their steps from the first guess, and the
+// tokens guessed, and right.
+type guessed struct{ steps, tokens, right int }
+
+func (g *guessed) see(e status.Event) {
+	s, ok := e.(status.Speculated)
+	if !ok {
+		return
+	}
+	for _, one := range s.Steps {
+		g.steps++
+		g.tokens += int(one.Drafts)
+		g.right += int(one.Tokens) - 1
 	}
 }
 
@@ -334,22 +351,23 @@ func TestCUDAPredictor(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			dir, how := guessing(t, name)
-			run := func(how config.Speculative, requests, tp, pcp, pp int) ([]received,
-				engine.Totals) {
-				e := onCUDA(t, "", func(c *config.Config) {
+			run := func(how config.Speculative, requests, tp, pcp, pp int) ([]received, guessed) {
+				var all guessed
+				e := onWatchedCUDA(t, "", all.see, func(c *config.Config) {
 					c.Model.Path, c.Model.Tokenizer = dir, filepath.Join(shipped, "go-std-tiny")
 					c.Speculative = how
 					p := &c.Parallel
 					p.TensorParallelSize, p.PrefillContextParallelSize = tp, pcp
 					p.PipelineParallelSize = pp
 				})
-				return receiveAll(t, e, guessable(e, requests, 24), func(int) {}), e.Totals()
+				got := receiveAll(t, e, guessable(e, requests, 24), func(int) {})
+				return got, all
 			}
 			want, _ := run(config.Speculative{}, 2, 1, 1, 1)
 			got, one := run(how, 2, 1, 1, 1)
 			same(t, how.Method, got, want)
-			if one.DraftTokens == 0 || name == "qwen3next-tiny" && one.AcceptedTokens == 0 {
-				t.Errorf("%d of %d guesses right", one.AcceptedTokens, one.DraftTokens)
+			if one.tokens == 0 || name == "qwen3next-tiny" && one.right == 0 {
+				t.Errorf("%+v", one)
 			}
 			for _, c := range [][3]int{{2, 1, 1}, {1, 2, 1}, {1, 1, 2}} {
 				if name != "llama-tiny" {
@@ -362,10 +380,8 @@ func TestCUDAPredictor(t *testing.T) {
 				}
 				got, all := run(how, n, c[0], c[1], c[2])
 				same(t, how.Method, got, want[:n])
-				if all.DraftTokens != one.DraftTokens || all.AcceptedTokens != one.AcceptedTokens {
-					t.Errorf("TP %d, PCP %d, PP %d: %d of %d guesses right, not %d of %d", c[0],
-						c[1], c[2], all.AcceptedTokens, all.DraftTokens, one.AcceptedTokens,
-						one.DraftTokens)
+				if all.tokens != one.tokens || all.right != one.right {
+					t.Errorf("TP %d, PCP %d, PP %d: %+v, not %+v", c[0], c[1], c[2], all, one)
 				}
 			}
 		})
