@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/cublaslt"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
@@ -33,6 +34,11 @@ type report struct {
 	NCCL        string `json:"nccl,omitempty"`
 	NCCLVersion string `json:"nccl_version,omitempty"`
 	WithoutNCCL string `json:"without_nccl,omitempty"`
+	// CUBLASLt is the file that may compute products of many rows, CUBLASLtVersion its version;
+	// WithoutCUBLASLt is why there is none.
+	CUBLASLt        string `json:"cublaslt,omitempty"`
+	CUBLASLtVersion string `json:"cublaslt_version,omitempty"`
+	WithoutCUBLASLt string `json:"without_cublaslt,omitempty"`
 	// Apart says that some devices do not reach the memory of another one.
 	Apart   bool     `json:"apart,omitempty"`
 	Devices []device `json:"devices"`
@@ -75,8 +81,9 @@ func newProbe() *cobra.Command {
 		Long: `probe loads NVIDIA's driver and opens each GPU for a moment. It prints the driver's
 version and file, by what GPUs are measured for /metrics and by what ranks sum that do not reach
 each other's memory (NCCL; EAGLERAY_NCCL names its file, and allows it between machines, where it
-does not encrypt, or is off), and of each GPU what it is, its memory, and what stands in the way of
-its use. The exit code is 0 when a GPU can be used, and 3 when none can: the last line then says
+does not encrypt, or is off), what else may compute products of many rows (cuBLASLt;
+EAGLERAY_CUBLASLT names its file, or is off), and of each GPU what it is, its memory, and what
+stands in the way of its use. The exit code is 0 when a GPU can be used, and 3 when none can: the last line then says
 why, and what to do.
 
   eagleray cuda probe
@@ -121,6 +128,7 @@ func probe(path string) (*report, error) {
 		r.NVML, r.Release = m.Path(), m.Driver()
 	}
 	r.lookForNCCL()
+	r.lookForCUBLASLt()
 	list, err := l.Devices()
 	if err != nil {
 		return r, &noDeviceError{err.Error()}
@@ -152,6 +160,21 @@ func (r *report) lookForNCCL() {
 		return
 	}
 	r.NCCL, r.NCCLVersion = l.Path(), driver.NCCLVersion(l.Version())
+}
+
+// lookForCUBLASLt loads cuBLASLt, as ranks do.
+func (r *report) lookForCUBLASLt() {
+	path, off := cublaslt.Named()
+	if off {
+		r.WithoutCUBLASLt = cublaslt.Variable + " leaves it out"
+		return
+	}
+	l, err := cublaslt.Open(path)
+	if err != nil {
+		r.WithoutCUBLASLt = err.Error()
+		return
+	}
+	r.CUBLASLt, r.CUBLASLtVersion = l.Path(), driver.CUBLASLtVersion(l.Version())
 }
 
 // examined is a device, opened if it can be used.
@@ -223,6 +246,11 @@ func (r *report) table(to io.Writer) error {
 		fmt.Fprintf(to, "NCCL %s, %s\n", r.NCCLVersion, r.NCCL)
 	} else {
 		fmt.Fprintf(to, "without NCCL: %s\n", r.WithoutNCCL)
+	}
+	if r.WithoutCUBLASLt == "" {
+		fmt.Fprintf(to, "cuBLASLt %s, %s\n", r.CUBLASLtVersion, r.CUBLASLt)
+	} else {
+		fmt.Fprintf(to, "without cuBLASLt: %s\n", r.WithoutCUBLASLt)
 	}
 	for _, line := range r.Repaired {
 		fmt.Fprintf(to, "repaired: %s\n", line)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/cublaslt/cublaslttest"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl/nccltest"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml/nvmltest"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/libcudatest"
@@ -45,12 +46,14 @@ func TestProbe(t *testing.T) {
 	path := libcudatest.Build(t, t.TempDir())
 	nvmltest.Build(t, filepath.Dir(path))
 	nccltest.Build(t, filepath.Dir(path))
+	cublaslttest.Build(t, filepath.Dir(path))
 	environment := []string{"LD_LIBRARY_PATH=" + filepath.Dir(path),
 		"LIBCUDA_TEST=devices=3 signal_at_init=12"}
 	code, stdout, stderr := execute(t, environment, "probe")
 	want := "driver: CUDA 12.9, PATH\n" +
 		"measured by NVML of driver 570.86.15, NVML\n" +
 		"NCCL 2.27.3, NCCL\n" +
+		"cuBLASLt 13.1.0, CUBLASLT\n" +
 		"repaired: SIGUSR2: its handler, of PATH, had no SA_ONSTACK: added\n" +
 		"GPU  NAME                              ARCH   SMS  MEMORY FREE  TOTAL      " +
 		"PCI           UUID                                      USABLE\n" +
@@ -63,7 +66,8 @@ func TestProbe(t *testing.T) {
 		"0000:af:00.0  GPU-e2e3e4e5-e6e7-e8e9-eaeb-ecedeeeff0f1  " +
 		"no: sm_75 is too old: a GPU of sm_80 (A100) or later is needed\n"
 	files := strings.NewReplacer(path, "PATH", filepath.Dir(path)+"/libnvidia-ml.so.1", "NVML",
-		filepath.Dir(path)+"/libnccl.so.2", "NCCL")
+		filepath.Dir(path)+"/libnccl.so.2", "NCCL",
+		filepath.Dir(path)+"/libcublasLt.so.13", "CUBLASLT")
 	if got := files.Replace(stdout); code != 0 || got != want || stderr != "" {
 		t.Errorf("exit code %d, %s\n%s\ninstead of\n%s", code, stderr, got, want)
 	}
@@ -74,12 +78,14 @@ func TestProbeJSON(t *testing.T) {
 	path := libcudatest.Build(t, t.TempDir())
 	nvmltest.Build(t, filepath.Dir(path))
 	code, stdout, stderr := execute(t, []string{"LD_LIBRARY_PATH=" + filepath.Dir(path),
-		"NVML_TEST=nvmlInit_v2=9", "EAGLERAY_NCCL=off"}, "probe", "--json", "--libcuda", path)
+		"NVML_TEST=nvmlInit_v2=9", "EAGLERAY_NCCL=off", "EAGLERAY_CUBLASLT=off"}, "probe", "--json",
+		"--libcuda", path)
 	want := `{
   "driver": "12.9",
   "library": "PATH",
   "unmeasured": "nvmlInit_v2 of NVML: Driver Not Loaded (9)",
   "without_nccl": "EAGLERAY_NCCL leaves it out",
+  "without_cublaslt": "EAGLERAY_CUBLASLT leaves it out",
   "devices": [
     {
       "ordinal": 0,

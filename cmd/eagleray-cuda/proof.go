@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/cublaslt"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/stages"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
@@ -50,6 +51,7 @@ func newProof() *cobra.Command {
   silicon  each kernel on the device beside the machine for PTX
   bits     rows alone, beside others, in chunks: the same bits
   nccl     sums of several GPUs by NCCL: exact; one GPU is left out
+  cublaslt products of many rows by cuBLASLt: whose bits, and how fast, beside kernels
   models   greedy tokens of the fixtures in --models beside transformers'
   bench    steps of Qwen3-0.6B and Qwen3-8B beside floors by the device's own bandwidth
   profile  the same steps of two layers, launch by launch
@@ -160,6 +162,7 @@ func (f *proofFlags) open() error {
 		o.Machine = &double.Driver{Threads: runtime.NumCPU()}
 		o.Driver, o.Signals = o.Machine, func() []string { return nil }
 		o.NCCL = func() (driver.NCCL, error) { return new(double.NCCL), nil }
+		o.CUBLASLt = func() (driver.CUBLASLt, error) { return new(double.CUBLASLt), nil }
 		return nil
 	}
 	l, err := libcuda.Open(f.library)
@@ -173,6 +176,11 @@ func (f *proofFlags) open() error {
 			return nil, errors.New(nccl.Variable + " leaves it out")
 		}
 		return c.Open()
+	}
+	if o.CUBLASLt = products(); o.CUBLASLt == nil {
+		o.CUBLASLt = func() (driver.CUBLASLt, error) {
+			return nil, errors.New(cublaslt.Variable + " leaves it out")
+		}
 	}
 	o.Signals = func() (list []string) {
 		for _, x := range l.Repaired() {

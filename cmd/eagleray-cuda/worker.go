@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/cublaslt"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nvml"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
@@ -24,9 +25,10 @@ func newWorker() *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return invited.Main(args, gpu.Devices(gpu.Libraries{
-				Driver: func() (driver.Driver, error) { return libcuda.Open("") },
-				Meter:  meter(),
-				NCCL:   collectives(),
+				Driver:   func() (driver.Driver, error) { return libcuda.Open("") },
+				Meter:    meter(),
+				NCCL:     collectives(),
+				CUBLASLt: products(),
 			}))
 		},
 	}
@@ -41,6 +43,15 @@ func collectives() cuda.NCCL {
 	return cuda.NCCL{Between: path != "", Open: sync.OnceValues(func() (driver.NCCL, error) {
 		return nccl.Open(path)
 	})}
+}
+
+// products opens cuBLASLt when it is needed, nil where it is left out.
+func products() func() (driver.CUBLASLt, error) {
+	path, off := cublaslt.Named()
+	if off {
+		return nil
+	}
+	return sync.OnceValues(func() (driver.CUBLASLt, error) { return cublaslt.Open(path) })
 }
 
 // meter measures GPUs by NVML, which is opened when it is needed. Without it there are no figures,

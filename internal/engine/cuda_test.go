@@ -340,6 +340,31 @@ func (g *guessed) see(e status.Event) {
 	}
 }
 
+// TestCUDALibrary has cuBLASLt compute products of prompts: by its algorithms that add as kernels
+// do all bits are the kernels', by others log-probabilities differ, where that is asked for.
+func TestCUDALibrary(t *testing.T) {
+	run := func(options string, fast bool, tp int) []received {
+		e := onCUDA(t, options, func(c *config.Config) {
+			c.Model.Path = filepath.Join(shipped, "llama-tiny")
+			c.Model.Tokenizer = filepath.Join(shipped, "go-std-tiny")
+			c.Parallel.CUDAFast, c.Parallel.TensorParallelSize = fast, tp
+		})
+		prompt := make([]int32, 100)
+		for i := range prompt {
+			prompt[i] = int32(5 + i*7%90)
+		}
+		p := params(e, 4)
+		p.EOS, p.Logprobs, p.PromptLogprobs = -1, 2, 1
+		return receiveAll(t, e, []*engine.Request{engine.NewRequest(prompt, p)}, func(int) {})
+	}
+	want := run("", false, 1)
+	same(t, "cuBLASLt", run("cublaslt", false, 2), want)
+	fast := run("cublaslt=own", true, 1)
+	if fast[0].err != nil || fmt.Sprint(fast) == fmt.Sprint(want) {
+		t.Errorf("with --cuda-fast %v", fast)
+	}
+}
+
 // TestCUDAPredictor has the layer of a checkpoint that predicts a token more guess on the model's
 // CUDA device, or a head of EAGLE-3, also of a model that keeps states: answers are those without
 // guesses, to the bits of each log-probability, and some guesses are right.

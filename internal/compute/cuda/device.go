@@ -43,6 +43,7 @@ type Device struct {
 
 	reclaimed reclaimed
 	groups    warpGroups
+	library   library
 	ring      ring
 	step      step
 	padded    compute.Batch
@@ -72,6 +73,8 @@ type Options struct {
 	Threads int
 	// NCCL is what ranks exchange by that do not reach each other's memory.
 	NCCL NCCL
+	// CUBLASLt is what may compute products of many rows.
+	CUBLASLt CUBLASLt
 	// Eager has steps computed launch by launch, not by graphs that were recorded.
 	Eager bool
 	// PTX has the driver compile the kernels, also for a device that there is machine code for.
@@ -107,7 +110,7 @@ func New(opt Options) (*Device, error) {
 		d.pool.Close()
 		return nil, fmt.Errorf("open CUDA device %d, %s: %w", opt.Ordinal, d.info.Name, err)
 	}
-	if err := d.load(opt.PTX); err != nil {
+	if err := d.load(&opt); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -115,12 +118,12 @@ func New(opt Options) (*Device, error) {
 }
 
 // load makes the stream and loads the kernels.
-func (d *Device) load(asPTX bool) (err error) {
+func (d *Device) load(opt *Options) (err error) {
 	if d.stream, err = d.ctx.NewStream(); err != nil {
 		return fmt.Errorf("stream of CUDA device: %w", err)
 	}
 	cubins := map[string][]byte{}
-	if !asPTX {
+	if !opt.PTX {
 		if cubins, err = kernels.Cubins(d.info.Major, d.info.Minor); err != nil {
 			return err
 		}
@@ -150,7 +153,10 @@ func (d *Device) load(asPTX bool) (err error) {
 	if err := d.ring.init(d); err != nil {
 		return err
 	}
-	return d.findWarpGroups()
+	if err := d.findWarpGroups(); err != nil {
+		return err
+	}
+	return d.openLibrary(opt.CUBLASLt)
 }
 
 // module loads a file's kernels as machine code, nil for none, or as PTX where the driver does not
@@ -175,6 +181,7 @@ func (d *Device) Close() {
 	for _, c := range slices.Clone(d.comms) {
 		c.Leave()
 	}
+	d.closeLibrary()
 	d.check(d.ctx.Close())
 }
 
@@ -187,8 +194,13 @@ func (d *Device) Count(moved *atomic.Uint64) {
 	d.pool.Count(moved)
 }
 
-// ISA is the device's architecture: the bits of what it computes are its own.
-func (d *Device) ISA() string { return d.info.Arch() }
+// ISA is what the bits of what the device computes are of: its architecture, and how it sums.
+func (d *Device) ISA() string {
+	if d.library.fast {
+		return d.info.Arch() + " --cuda-fast"
+	}
+	return d.info.Arch()
+}
 
 // Pool is threads of the host, for work of the rank's own.
 func (d *Device) Pool() *pool.Pool { return d.pool }

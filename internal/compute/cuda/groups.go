@@ -95,13 +95,17 @@ func (d *Device) UseMultiprocessors(n int) (before int) {
 
 // ManyRows says what computes many rows, and why.
 func (d *Device) ManyRows() string {
+	by := "mma: " + d.groups.why
 	switch {
 	case d.dtype == compute.Float32:
-		return "FMA in float32"
+		by = "FMA in float32"
 	case d.groups.on:
-		return "wgmma"
+		by = "wgmma"
 	}
-	return "mma: " + d.groups.why
+	if l := d.library.describe(); l != "" {
+		by += "; " + l
+	}
+	return by
 }
 
 // What CompareProducts compares: blocks of 64 by 256 sums of 64 products.
@@ -280,8 +284,7 @@ func ceil(n, by int) int { return (n + by - 1) / by }
 
 // addsChunks says whether blocks of warp groups compute all chunks of a product and add them: where
 // they are enough to keep half of the device busy, for the others write and read each chunk.
-func (w *weight) addsChunks(g *gemm) bool {
-	x, ld := w.inputs(g)
+func (w *weight) addsChunks(g *gemm, x driver.Ptr, ld int) bool {
 	return (w.chunks == 2 || w.chunks == 4 || w.chunks == 8) && w.byGroups(g, x, ld) &&
 		2*groupsTree.tiles(w.out, g.rows) >= w.d.info.Multiprocessors
 }

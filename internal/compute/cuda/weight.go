@@ -93,6 +93,10 @@ func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, er
 	if d.err != nil {
 		return nil, d.err
 	}
+	if err := w.plan(); err != nil {
+		w.Free()
+		return nil, err
+	}
 	return w, nil
 }
 
@@ -170,21 +174,16 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		w.launch(gemm{dst: first(dst), ld: dst.Stride, x: x, bias: bias, add: add, rows: x.Rows})
 		return
 	}
-	chunks, kept := w.chunks, w.chunks
-	whole := w.addsChunks(&gemm{x: x, rows: x.Rows})
-	if whole {
-		if chunks, kept = 1, 1; w.codes != nil {
-			kept = 2 // a sum of two chunks waits behind the others
-		}
-	}
+	_, kept := w.added(x)
 	most := max(1, partsBytes/(4*kept*w.out))
 	for from := 0; from < x.Rows; from += most {
 		rows := min(most, x.Rows-from)
 		part := x
 		part.From, part.Rows = x.From+from*x.Stride, rows
+		chunks, kept := w.added(part)
 		parts := d.parts.grow(d, 4*kept*rows*w.out)
 		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows,
-			whole: whole})
+			whole: chunks == 1})
 		if m := of(dst.Memory); bias == 0 && rows*w.out == m.floats {
 			d.pending = pending{sums: m, parts: parts, chunks: chunks, rows: rows, width: w.out}
 			if add != 0 {
@@ -197,6 +196,22 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 			Y: first(dst) + driver.Ptr(4*from*dst.Stride), Bias: bias, Chunks: int32(chunks),
 			Rows: int32(rows), Width: int32(w.out), LDY: int32(dst.Stride), Add: add})
 	}
+}
+
+// added is how many sums of a row a product of several chunks leaves to be added, and how many it
+// keeps on the way.
+func (w *weight) added(x compute.View) (sums, kept int) {
+	g := gemm{ld: w.out, chunk: x.Rows * w.out, x: x, rows: x.Rows, whole: w.d.library.fast}
+	in, ld := w.inputs(&g)
+	switch byLibrary := w.byLibrary(&g, in, ld) != nil; {
+	case byLibrary && g.whole:
+		return 1, 1
+	case byLibrary || !w.addsChunks(&g, in, ld):
+		return w.chunks, w.chunks
+	case w.codes != nil:
+		return 1, 2 // a sum of two chunks waits behind the others
+	}
+	return 1, 1
 }
 
 // ProductChunks implements compute.Weight.
@@ -390,6 +405,10 @@ func (w *weight) launch(g gemm) {
 	x, ld := w.inputs(&g)
 	if w.codes != nil && w.codes.order != 0 {
 		x, ld, g.picked = w.ordered(&g, x), w.in, 0
+	}
+	if a := w.byLibrary(&g, x, ld); a != nil {
+		w.launchLibrary(&g, a, x, ld)
+		return
 	}
 	if g.whole || w.byGroups(&g, x, ld) {
 		if g.picked != 0 {

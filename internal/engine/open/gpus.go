@@ -22,6 +22,7 @@ func (r *resolver) lookAtGPUs() error {
 		return err
 	}
 	r.gpus = found.Usable()
+	r.noLibrary = found.CUBLASLt == ""
 	r.overPeers = !found.Apart && r.Config.Parallel.Nodes.Count <= 1 || found.NCCL == ""
 	if len(r.gpus) == 0 {
 		return fmt.Errorf("--device cuda: %s", found.Error)
@@ -36,6 +37,9 @@ func (s *Spec) NeedOnGPU(rank int) memory.Rank { return s.onGPU(s.NeedOf(rank, 1
 // in the GPU's memory, and threads are the host's.
 func (s *Spec) onGPU(r memory.Rank) memory.Rank {
 	r.Own, r.Process, r.Threads, r.PerThread, r.Loading = true, gpuContext, 0, 0, 0
+	if !s.noLibrary {
+		r.Process += driver.CUBLASLtBytes
+	}
 	if s.overPeers {
 		return r
 	}

@@ -12,12 +12,12 @@ import (
 
 // onGPUs is the built-in model on a machine with so many GPUs of so much memory.
 func onGPUs(t *testing.T, count int, free int64, change func(c *config.Config)) (*Spec, error) {
-	return onMachine(t, count, free, false, change)
+	return onMachine(t, count, free, gpus.Found{}, change)
 }
 
-// onMachine is onGPUs where they may not reach each other's memory.
-func onMachine(t *testing.T, count int, free int64, apart bool, change func(c *config.Config)) (
-	*Spec, error) {
+// onMachine is onGPUs where something else is found, too.
+func onMachine(t *testing.T, count int, free int64, found gpus.Found,
+	change func(c *config.Config)) (*Spec, error) {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Parallel.Device = config.CUDA
@@ -26,7 +26,8 @@ func onMachine(t *testing.T, count int, free int64, apart bool, change func(c *c
 	}
 	r := newResolver(t.Context(), &Options{Config: &cfg})
 	r.probe = func(context.Context) (*gpus.Found, error) {
-		f := &gpus.Found{Driver: "13.0", Error: "there is none", Apart: apart, NCCL: "2.27.3"}
+		f := &found
+		f.Driver, f.Error, f.NCCL = "13.0", "there is none", "2.27.3"
 		for i := range count {
 			f.Devices = append(f.Devices, gpus.GPU{Ordinal: i, Name: "NVIDIA H200", Arch: "sm_90",
 				MemoryTotal: 141 << 30, MemoryFree: &free})
@@ -64,21 +65,28 @@ func TestPlanOfGPUs(t *testing.T) {
 			t.Errorf("%+v, %v", s.Planned, err)
 		}
 	}
-	// Ranks that sum by NCCL have less left.
+	// Ranks that sum by NCCL have less left, and those that have cuBLASLt.
 	two := func(c *config.Config) {
 		c.Parallel.TensorParallelSize, c.Schedule.MaxNumSeqs = 2, 1<<15
 	}
-	caches := map[bool]int64{}
-	for _, apart := range []bool{false, true} {
-		s, err := onMachine(t, 2, 20<<30, apart, two)
+	left := func(found gpus.Found) int64 {
+		s, err := onMachine(t, 2, 20<<30, found, two)
 		if err != nil {
 			t.Fatal(err)
 		}
-		caches[apart] = s.Info.CacheBytes
+		return s.Info.CacheBytes
 	}
-	if less := caches[false] - caches[true]; less < driver.NCCLBytes*9/10 ||
-		less > driver.NCCLBytes {
-		t.Errorf("NCCL leaves %d bytes of %d", caches[true], caches[false])
+	all := left(gpus.Found{})
+	for what, c := range map[string]struct {
+		found gpus.Found
+		takes int64
+	}{
+		"NCCL":     {gpus.Found{Apart: true}, driver.NCCLBytes},
+		"cuBLASLt": {gpus.Found{CUBLASLt: "13.1.0"}, driver.CUBLASLtBytes},
+	} {
+		if less := all - left(c.found); less < c.takes*9/10 || less > c.takes {
+			t.Errorf("%s takes %d bytes of %d, not %d", what, less, all, c.takes)
+		}
 	}
 	for says, c := range map[string]struct {
 		count  int

@@ -43,7 +43,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		LoadFormat: s.Config.Model.LoadFormat, Quantization: s.Config.Model.Quantization,
 		Overrides: s.overrides,
 		DType:     s.Info.DType, CacheDType: s.Info.CacheDType, Device: s.device(),
-		Eager: p.Eager, ISA: p.CPUISA,
+		Eager: p.Eager, Fast: p.CUDAFast, ISA: p.CPUISA,
 		Threads: p.CPUThreads, Bind: p.CPUBind, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
 		MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,

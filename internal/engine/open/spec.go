@@ -46,6 +46,7 @@ type Spec struct {
 	bounds     memory.Bounds
 	gpus       []gpus.GPU // those of this machine that ranks may have
 	overPeers  bool       // no ranks of a group sum by NCCL: it is not there, or not needed
+	noLibrary  bool       // no rank's products are cuBLASLt's
 	needs      []memory.Rank
 	modelBytes int64
 	Planned    *memory.Plan

@@ -39,6 +39,8 @@ type Found struct {
 	// "" where there is none, and WithoutNCCL says why.
 	NCCL        string `json:"nccl_version"`
 	WithoutNCCL string `json:"without_nccl"`
+	// CUBLASLt is the version of the library that may compute products of many rows, "" for none.
+	CUBLASLt string `json:"cublaslt_version"`
 	// Apart says that some GPUs do not reach the memory of another one.
 	Apart   bool  `json:"apart"`
 	Devices []GPU `json:"devices"`

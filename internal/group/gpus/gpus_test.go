@@ -139,7 +139,8 @@ func TestProbe(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`3 "{\"error\": \"none\"}"`: `{"driver":"","release":"","unmeasured":"",` +
-			`"nccl_version":"","without_nccl":"","apart":false,"devices":null,"error":"none"}`,
+			`"nccl_version":"","without_nccl":"","cublaslt_version":"","apart":false,` +
+			`"devices":null,"error":"none"}`,
 		`3 ""`:  "invalid",
 		`0 "{"`: "it printed",
 	} {

@@ -102,6 +102,8 @@ type Init struct {
 	Device string `json:"device,omitempty"`
 	// Eager has a GPU compute launch by launch.
 	Eager bool `json:"eager,omitempty"`
+	// Fast lets a GPU's products have bits that depend on the batch.
+	Fast bool `json:"fast,omitempty"`
 	// ISA is an instruction set of the CPU, "" for the best of this machine.
 	ISA string `json:"isa"`
 	// Threads is how many cores a rank computes on; 0 divides its node's among the ranks there.

@@ -167,9 +167,10 @@ type Parallel struct {
 	// Backend is uni, mp, ray, or "" for uni with one rank and mp with more.
 	Backend string
 	// Device is what computes: DeviceAuto, CPU or CUDA. Eager has a GPU compute launch by launch,
-	// without graphs.
-	Device string
-	Eager  bool
+	// without graphs, CUDAFast to bits that depend on the batch.
+	Device   string
+	Eager    bool
+	CUDAFast bool
 	// CPUThreads is the number of cores each rank computes on; 0 divides the machine's.
 	CPUThreads int
 	// CPUBind is how a machine's ranks are bound to its processors: machine.BindAuto, BindNone or a

@@ -172,6 +172,7 @@ func TestMistakes(t *testing.T) {
 		{"--distributed-executor-backend external_launcher", "--distributed-executor-backend"},
 		{"--ray-devices-per-worker 2 --ray-device-key GPU", "--ray-devices-per-worker 2"},
 		{"--ray-devices-per-worker 0", "--ray-devices-per-worker 0"},
+		{"--cuda-fast", "--cuda-fast without --device cuda"},
 		{"--device cuda --distributed-executor-backend uni",
 			"--distributed-executor-backend uni with --device cuda"},
 		{"--device cuda --distributed-executor-backend ray --ray-device-key NPU",

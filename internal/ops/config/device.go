@@ -15,6 +15,9 @@ var devices = []string{DeviceAuto, CPU, CUDA}
 func (c *Config) checkDevice() error {
 	p := &c.Parallel
 	if p.Device != CUDA {
+		if p.CUDAFast {
+			return usage("--cuda-fast without --device cuda: it is of GPUs")
+		}
 		return nil
 	}
 	_, machine := queue.CUDAMachine()

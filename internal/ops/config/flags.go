@@ -164,6 +164,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"what computes: cpu, or cuda, which was right on the one GPU it ran on, and slow there")
 	f.BoolVar(&p.Eager, "enforce-eager", false,
 		"have GPUs compute launch by launch, not by graphs of whole steps")
+	f.BoolVar(&p.CUDAFast, "cuda-fast", false,
+		"let cuBLASLt sum products in any order: bits depend on what is computed together")
 	f.IntVar(&p.CPUThreads, "cpu-threads", 0,
 		"cores each rank computes on (default: the machine's, divided)")
 	f.StringVar(&p.CPUBind, "cpu-bind", p.CPUBind,

@@ -27,6 +27,8 @@ type Libraries struct {
 	// Meter returns what measures a GPU of the driver's, nil where nothing does.
 	Meter func(uuid string) func(*status.GPU)
 	NCCL  cuda.NCCL
+	// CUBLASLt opens the library, nil for none.
+	CUBLASLt func() (driver.CUBLASLt, error)
 }
 
 // gpus are those of a driver.
@@ -108,7 +110,7 @@ func (g *gpus) measure(ordinal int) (b memory.Bound, err error) {
 // New implements worker.GPUs.
 func (g *gpus) New(o worker.GPU) (worker.Device, error) {
 	opt := cuda.Options{Ordinal: o.Ordinal, DType: o.DType, Threads: o.Threads, Eager: o.Eager,
-		NCCL: g.NCCL}
+		NCCL: g.NCCL, CUBLASLt: cuda.CUBLASLt{Open: g.CUBLASLt, Fast: o.Fast}}
 	if options, ok := queue.CUDAMachine(); ok {
 		d, err := double.Parse(options, o.Threads)
 		if err != nil {
@@ -116,8 +118,12 @@ func (g *gpus) New(o worker.GPU) (worker.Device, error) {
 		}
 		// Every process has a machine of its own.
 		opt.Driver, opt.Ordinal, opt.PTX, opt.NCCL = d, 0, true, cuda.NCCL{}
+		opt.CUBLASLt.Open = nil
 		if d.NCCL != nil {
 			opt.NCCL.Open = func() (driver.NCCL, error) { return d.NCCL, nil }
+		}
+		if d.CUBLASLt != nil {
+			opt.CUBLASLt.Open = func() (driver.CUBLASLt, error) { return d.CUBLASLt, nil }
 		}
 		return cuda.New(opt)
 	}

@@ -36,6 +36,8 @@ type GPU struct {
 	Threads int
 	// Eager has every step launched kernel by kernel.
 	Eager bool
+	// Fast lets products have bits that depend on the batch.
+	Fast bool
 }
 
 // GPUs are those of a machine.
@@ -105,7 +107,7 @@ func newDevice(init *queue.Init, at place) (Device, error) {
 				"GPUs")
 		}
 		return at.gpus.New(GPU{Ordinal: at.ordinal, DType: dtype, Threads: at.share.Threads,
-			Eager: init.Eager})
+			Eager: init.Eager, Fast: init.Fast})
 	}
 	opt := cpu.Options{Threads: at.share.Threads, ISA: init.ISA, DType: dtype}
 	if at.beside {

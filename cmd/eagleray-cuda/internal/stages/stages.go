@@ -27,6 +27,8 @@ type Options struct {
 	Machine *double.Driver
 	// NCCL opens the library by which ranks exchange.
 	NCCL func() (driver.NCCL, error)
+	// CUBLASLt opens the library that may compute products of many rows.
+	CUBLASLt func() (driver.CUBLASLt, error)
 	// Signals lists handlers of signals that the driver installed and that were mended.
 	Signals func() []string
 	// Small has kernels run at the smallest sizes on a GPU as well, for tools that watch them.
@@ -105,6 +107,7 @@ func stages() []stage {
 		{"silicon", 7 * time.Minute, (*run).silicon, false},
 		{"bits", 5 * time.Minute, (*run).bits, false},
 		{"nccl", 5 * time.Minute, (*run).nccl, false},
+		{"cublaslt", 3 * time.Minute, (*run).cublaslt, true},
 		{"models", 7 * time.Minute, (*run).models, false},
 		{"bench", 7 * time.Minute, (*run).bench, true},
 		{"profile", 3 * time.Minute, (*run).profile, true},

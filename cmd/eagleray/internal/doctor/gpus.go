@@ -38,6 +38,9 @@ func (m *Machine) gpus(ctx context.Context, ranks int) Result {
 	if found.NCCL != "" {
 		measured += ", NCCL " + found.NCCL
 	}
+	if found.CUBLASLt != "" {
+		measured += ", cuBLASLt " + found.CUBLASLt
+	}
 	result := ok("%d of CUDA %s, %s", usable, found.Driver, measured)
 	switch {
 	case usable == 0:

@@ -38,6 +38,8 @@ type Driver struct {
 	Apart bool
 	// NCCL is what ranks may exchange by, nil for none.
 	NCCL *NCCL
+	// CUBLASLt is what computes products of many rows, nil for none.
+	CUBLASLt *CUBLASLt
 	// Observe, if not nil, is told of each kernel that was executed.
 	Observe func(kernel string, s ptx.Stats)
 
@@ -161,7 +163,7 @@ type function struct {
 	shared int
 }
 
-// work is what a stream was asked for: a copy, a fill, a launch, or an exchange.
+// work is what a stream was asked for: a copy, a fill, a launch, an exchange, or a product.
 type work struct {
 	call     string
 	dst, src driver.Ptr
@@ -171,6 +173,7 @@ type work struct {
 	launch   *driver.Launch
 	params   []byte
 	gather   *communicator
+	product  *product
 	divided  bool // of an exchange: each rank has a part for each
 }
 

@@ -17,6 +17,8 @@ import (
 //	memory=BYTES  what the device has
 //	apart         devices do not reach each other's memory
 //	nccl          ranks may exchange by NCCL
+//	cublaslt      products of many rows may be cuBLASLt's, which adds as kernels do
+//	cublaslt=own  or in an order of its own
 //	fail=CALL:CODE:N:FILE
 //	              the N-th call of a function of the driver's API returns an error, by its
 //	              code, or never returns ("hang"), in the first process that makes the file
@@ -37,12 +39,14 @@ func Parse(text string, threads int) (*Driver, error) {
 			d.Apart = true
 		case "nccl":
 			d.NCCL = new(NCCL)
+		case "cublaslt":
+			d.CUBLASLt = &CUBLASLt{Own: value == "own"}
 		case "memory":
 			d.Info.Memory, err = strconv.ParseUint(value, 10, 64)
 		case "fail":
 			d.Fail, err = parseFailure(value)
 		default:
-			err = fmt.Errorf("%q is none of seed, check, memory, apart, nccl, fail", name)
+			err = fmt.Errorf("%q is none of seed, check, memory, apart, nccl, cublaslt, fail", name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("driver of a PTX machine, %q: %w", word, err)
@@ -50,6 +54,9 @@ func Parse(text string, threads int) (*Driver, error) {
 	}
 	if d.NCCL != nil {
 		d.NCCL.Fail = d.Fail
+	}
+	if d.CUBLASLt != nil {
+		d.CUBLASLt.Fail = d.Fail
 	}
 	return d, nil
 }

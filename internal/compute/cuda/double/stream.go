@@ -155,6 +155,8 @@ func (c *Context) do(w *work) error {
 		return nil
 	case w.gather != nil:
 		err = w.gather.do(w)
+	case w.product != nil:
+		err = c.multiply(w.product)
 	case w.from != nil:
 		err = c.memory.Write(uint64(w.dst), w.from)
 	case w.to != nil:
