@@ -62,7 +62,7 @@ func parse(text []byte) (*ptx.Module, error) {
 	if m := parsed.modules[string(text)]; m != nil {
 		return m, nil
 	}
-	m, err := ptx.Parse(text)
+	m, err := ptx.Read(text)
 	if err != nil {
 		return nil, err
 	}
@@ -359,7 +359,7 @@ func (c *Context) Load(image []byte) (driver.Module, error) {
 	text, parse := image[:len(image)-1], parse
 	if c.d.Replace != nil {
 		if other := c.d.Replace(text); !bytes.Equal(other, text) {
-			text, parse = other, ptx.Parse // which is not asked for again
+			text, parse = other, ptx.Read // which is not asked for again
 		}
 	}
 	m, err := parse(text)
@@ -394,6 +394,15 @@ func (c *Context) Function(m driver.Module, name string) (driver.Function, error
 	return driver.Function(len(c.functions)), nil
 }
 
+// decoded has a kernel decoded, which takes the time that loading all of a module would.
+func (c *Context) decoded(call string, k *ptx.Kernel) error {
+	if err := k.Decode(); err != nil {
+		return &driver.Error{Call: call, Code: driver.InvalidPTX, Name: "CUDA_ERROR_INVALID_PTX",
+			Detail: err.Error()}
+	}
+	return nil
+}
+
 // defaultShared is the dynamic shared memory that a function may have without being allowed more.
 const defaultShared = 48 << 10
 
@@ -405,7 +414,7 @@ func (c *Context) AllowShared(f driver.Function, bytes int) error {
 		return err
 	}
 	y := &c.functions[f-1]
-	if bytes+int(y.kernel.StaticShared) > c.info.Shared {
+	if bytes > c.info.Shared { // with what the kernel declares, a launch tells
 		return invalid("cuFuncSetAttribute", "%d bytes of shared memory of %d", bytes,
 			c.info.Shared)
 	}
@@ -445,7 +454,11 @@ func (c *Context) TensorMap(t *driver.Tensor) (driver.TensorMap, error) {
 func (c *Context) Resources(f driver.Function) (registers, shared, local int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return 0, int(c.functions[f-1].kernel.StaticShared), 0, c.begin("cuFuncGetAttribute")
+	k := c.functions[f-1].kernel
+	if err := c.decoded("cuFuncGetAttribute", k); err != nil {
+		return 0, 0, 0, err
+	}
+	return 0, int(k.StaticShared), 0, c.begin("cuFuncGetAttribute")
 }
 
 // NewStream implements driver.Context.

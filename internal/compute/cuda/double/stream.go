@@ -89,6 +89,9 @@ func (c *Context) Launch(l *driver.Launch, s driver.Stream) error {
 	f := c.functions[l.Function-1]
 	g, b := l.Grid, l.Block
 	threads := int(b[0]) * int(b[1]) * int(b[2])
+	if err := c.decoded(call, f.kernel); err != nil {
+		return err
+	}
 	switch {
 	case g[0] == 0 || g[1] == 0 || g[2] == 0 || g[0] > 1<<31-1 || g[1] > mostBlocks ||
 		g[2] > mostBlocks:
@@ -97,7 +100,7 @@ func (c *Context) Launch(l *driver.Launch, s driver.Stream) error {
 		f.kernel.MaxThreads > 0 && threads > f.kernel.MaxThreads:
 		return invalid(call, "%s: block %v of at most %d threads", f.kernel.Name, b,
 			f.kernel.MaxThreads)
-	case int(l.Shared) > f.shared:
+	case int(l.Shared) > f.shared, int(l.Shared+f.kernel.StaticShared) > c.info.Shared:
 		return invalid(call, "%s: %d bytes of shared memory, %d allowed", f.kernel.Name, l.Shared,
 			f.shared)
 	}

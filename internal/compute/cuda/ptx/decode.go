@@ -86,34 +86,22 @@ type decoder struct {
 	walked int // functions that layout has looked at
 }
 
-func decode(m *Module, f *function) (*Kernel, error) {
-	k := &Kernel{Name: f.name, Line: f.line, mod: m}
+// decode decodes the kernel's body, which has been read.
+func (k *Kernel) decode() error {
+	m, f := k.mod, k.fn
 	d := &decoder{mod: m, ops: m.ops, kernel: k, consts: map[constant]int32{},
 		named: map[string]int32{}, sinks: [banks]int32{none, none, none},
 		shared: map[*variable]uint64{}}
-	if f.maxntid[0] > 0 {
-		k.MaxThreads = f.maxntid[0] * f.maxntid[1] * f.maxntid[2]
-	}
-	at := uint64(0)
-	for _, v := range f.params {
-		at = alignUp(at, uint64(v.align))
-		v.at = at
-		at += v.size
-	}
-	if at > 1<<15 {
-		return nil, fmt.Errorf("line %d: %d bytes of parameters", f.line, at)
-	}
-	k.ParamBytes = int(at)
 	if err := d.layout(f); err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.function(f); err != nil {
-		return nil, err
+		return err
 	}
 	d.st = &statement{opcode: "exit", line: f.line, text: "the kernel's end"}
 	d.cur.ends = true
 	d.emit(inst{exec: execExit})
-	return k, d.finish()
+	return d.finish()
 }
 
 // function decodes a body. Device functions are decoded where they are called: no stack is needed,

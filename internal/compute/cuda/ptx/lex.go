@@ -13,6 +13,7 @@ const (
 	wordToken        // a name, an opcode with its modifiers, a directive, a number
 	stringToken      // between quotes
 	punctToken       // one character
+	bodyToken        // between the braces of an entry, which are not part of it
 )
 
 // token is a piece of PTX text with the line it stands in, from 1.
@@ -27,6 +28,8 @@ type lexer struct {
 	src  string
 	at   int
 	line int
+	// whole has the bodies of entries be tokens; entry says that one of them is near.
+	whole, entry bool
 }
 
 func isWord(c byte) bool {
@@ -47,7 +50,9 @@ func (l *lexer) next() (token, error) {
 	switch {
 	case isWord(c):
 		l.word()
-		return token{wordToken, l.src[start:l.at], line}, nil
+		t := token{wordToken, l.src[start:l.at], line}
+		l.entry = l.entry || l.whole && t.text == ".entry"
+		return t, nil
 	case c == '"':
 		end := strings.IndexAny(l.src[start+1:], "\"\n")
 		if end < 0 || l.src[start+1+end] == '\n' {
@@ -57,7 +62,53 @@ func (l *lexer) next() (token, error) {
 		return token{stringToken, l.src[start+1 : l.at-1], line}, nil
 	}
 	l.at++
+	if l.entry && c == '{' {
+		l.entry = false
+		if body, ok := l.body(); ok {
+			return token{bodyToken, body, line}, nil
+		}
+	}
+	if c == ';' {
+		l.entry = false
+	}
 	return token{punctToken, l.src[start:l.at], line}, nil
+}
+
+// body moves past the text up to the brace that ends a body, and that brace; it stays where it is
+// if there is none.
+func (l *lexer) body() (string, bool) {
+	for i, depth := l.at, 1; ; i++ {
+		n := strings.IndexAny(l.src[i:], "{}\"/")
+		if n < 0 {
+			return "", false
+		}
+		i += n
+		end := "" // of what has braces that do not count: a string or a comment
+		switch rest := l.src[i:]; {
+		case rest[0] == '{':
+			depth++
+		case rest[0] == '}':
+			if depth--; depth == 0 {
+				text := l.src[l.at:i]
+				l.line += strings.Count(text, "\n")
+				l.at = i + 1
+				return text, true
+			}
+		case rest[0] == '"':
+			end = "\""
+		case strings.HasPrefix(rest, "//"):
+			end = "\n"
+		case strings.HasPrefix(rest, "/*"):
+			end = "*/"
+		}
+		if end == "" {
+			continue
+		}
+		if n = strings.Index(l.src[i+1:], end); n < 0 {
+			return "", false
+		}
+		i += n + len(end)
+	}
 }
 
 // word moves past a word; "::" is part of one (shared::cta), a single colon ends a label.
@@ -103,9 +154,10 @@ func (l *lexer) skipSpace() error {
 	return nil
 }
 
-// lex is all tokens of a text, the last an endToken.
-func lex(src string) ([]token, error) {
-	l := &lexer{src: src, line: 1}
+// lex is all tokens of a text that begins in a line, the last an endToken; whole has the bodies of
+// entries be tokens.
+func lex(src string, line int, whole bool) ([]token, error) {
+	l := &lexer{src: src, line: line, whole: whole}
 	var all []token
 	for {
 		t, err := l.next()

@@ -107,6 +107,9 @@ func (m *Machine) Launch(k *Kernel, grid, block [3]uint32, dynShared uint32, par
 
 func (m *Machine) prepare(k *Kernel, grid, block [3]uint32, dynShared uint32, params []byte) (
 	*launch, error) {
+	if err := k.Decode(); err != nil {
+		return nil, err
+	}
 	l := &launch{machine: m, kernel: k, grid: grid, block: block, params: params}
 	limits := [2][3]uint32{{1<<31 - 1, 65535, 65535}, {1024, 1024, 64}}
 	for i := range 3 {

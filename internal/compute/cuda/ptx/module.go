@@ -18,10 +18,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
-// Module is a parsed text. It does not change, and any number of machines may use it at once.
+// Module is a parsed text. It does not change but for kernels that are decoded, and any number of
+// machines may use it at once.
 type Module struct {
+	mu        sync.Mutex // of decoding
 	version   int
 	target    string
 	ops       *laneOps
@@ -43,14 +46,28 @@ type reloc struct{ at, target uint64 }
 // instruction or directive that is not known. A zero byte may end the text, as the CUDA driver
 // wants it.
 func Parse(src []byte) (*Module, error) {
+	m, err := Read(src)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range m.entries {
+		if err := m.kernels[f.name].Decode(); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Read is Parse, but for the bodies of kernels, which are decoded when they are launched first.
+func Read(src []byte) (*Module, error) {
 	text := strings.TrimRight(string(src), "\x00")
-	tokens, err := lex(text)
+	tokens, err := lex(text, 1, true)
 	if err != nil {
 		return nil, fmt.Errorf("ptx: %w", err)
 	}
 	m := &Module{ops: bestOps(), scope: newScope(nil), functions: map[string]*function{},
 		kernels: map[string]*Kernel{}}
-	p := &parser{tokens: tokens, lines: strings.Split(text, "\n"), mod: m}
+	p := &parser{tokens: tokens, lines: strings.Split(text, "\n"), first: 1, mod: m}
 	if err := p.module(); err != nil {
 		return nil, fmt.Errorf("ptx: %w", err)
 	}
@@ -58,11 +75,9 @@ func Parse(src []byte) (*Module, error) {
 		return nil, fmt.Errorf("ptx: %w", err)
 	}
 	for _, f := range m.entries {
-		k, err := decode(m, f)
-		if err != nil {
+		if m.kernels[f.name], err = newKernel(m, f); err != nil {
 			return nil, fmt.Errorf("ptx: %s: %w", f.name, err)
 		}
-		m.kernels[f.name] = k
 	}
 	if len(m.entries) == 0 && len(m.functions) == 0 && len(m.globals) == 0 {
 		return nil, errors.New("ptx: a module without kernels, functions or variables")
@@ -152,24 +167,25 @@ func (m *Module) link() error {
 
 func alignUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
 
-// Kernel is one entry of a module, decoded.
+// Kernel is one entry of a module.
 type Kernel struct {
 	// Name is its name in the text.
 	Name string
 	// ParamBytes is the size of the block of parameters that a launch wants.
 	ParamBytes int
 	// StaticShared are the bytes of shared memory that the kernel itself declares, without the KiB
-	// that the system reserves.
-	StaticShared uint32
-	// Local are the bytes of local memory of a thread.
-	Local uint32
+	// that the system reserves, Local those of local memory of a thread, once it is decoded.
+	StaticShared, Local uint32
 	// MaxThreads are those of .maxntid or .reqntid in all, 0 if the text sets no limit.
 	MaxThreads int
 	// Line is where the kernel begins in the text, from 1.
 	Line int
 
-	mod  *Module
-	code []inst
+	mod     *Module
+	fn      *function
+	once    sync.Once
+	failure error // of decoding
+	code    []inst
 	// lines and texts say for each instruction where it came from.
 	lines []int
 	texts []string
@@ -199,5 +215,47 @@ type special struct {
 	name string
 }
 
-// Instructions is how many instructions the kernel has.
+// newKernel is an entry that is not decoded.
+func newKernel(m *Module, f *function) (*Kernel, error) {
+	k := &Kernel{Name: f.name, Line: f.line, mod: m, fn: f}
+	if f.maxntid[0] > 0 {
+		k.MaxThreads = f.maxntid[0] * f.maxntid[1] * f.maxntid[2]
+	}
+	at := uint64(0)
+	for _, v := range f.params {
+		at = alignUp(at, uint64(v.align))
+		v.at = at
+		at += v.size
+	}
+	if at > 1<<15 {
+		return nil, fmt.Errorf("line %d: %d bytes of parameters", f.line, at)
+	}
+	k.ParamBytes = int(at)
+	return k, nil
+}
+
+// Decode reads and decodes the kernel's body, once. An error is as one of Parse.
+func (k *Kernel) Decode() error {
+	k.once.Do(func() {
+		k.mod.mu.Lock()
+		defer k.mod.mu.Unlock()
+		if k.fn.text.kind == bodyToken {
+			size := k.mod.imageSize
+			err := k.mod.readBody(k.fn)
+			if err == nil && k.mod.imageSize != size {
+				err = fmt.Errorf("line %d: a variable of the module in a body", k.Line)
+			}
+			if err != nil {
+				k.failure = fmt.Errorf("ptx: %w", err)
+				return
+			}
+		}
+		if err := k.decode(); err != nil {
+			k.failure = fmt.Errorf("ptx: %s: %w", k.Name, err)
+		}
+	})
+	return k.failure
+}
+
+// Instructions is how many instructions the kernel has, once it is decoded.
 func (k *Kernel) Instructions() int { return len(k.code) }

@@ -18,6 +18,7 @@ type parser struct {
 	tokens []token
 	at     int
 	lines  []string
+	first  int // the number of the first of them
 	mod    *Module
 	depth  int
 }
@@ -161,7 +162,9 @@ func (p *parser) function() error {
 	if p.accept(";") {
 		return nil
 	}
-	if err := p.expect("{"); err != nil {
+	if p.peek().kind == bodyToken {
+		f.text = p.pop()
+	} else if err := p.expect("{"); err != nil {
 		return err
 	}
 	if f.entry && p.mod.entry(f.name) != nil || !f.entry && p.mod.functions[f.name] != nil {
@@ -173,6 +176,30 @@ func (p *parser) function() error {
 		p.mod.functions[f.name] = f
 	}
 	f.defined = true
+	switch {
+	case f.text.kind != bodyToken:
+		return p.body(f)
+	case hasGlobals(f.text.text):
+		return p.mod.readBody(f)
+	}
+	return nil
+}
+
+// hasGlobals says whether a body declares variables of the module, as NVRTC and nvcc write it: one
+// that does is read at once.
+func hasGlobals(body string) bool {
+	return strings.Contains(body, ".global .") || strings.Contains(body, ".const .")
+}
+
+// readBody reads a body that was left for later.
+func (m *Module) readBody(f *function) error {
+	t := f.text
+	f.text = token{}
+	tokens, err := lex(t.text+"}", t.line, false)
+	if err != nil {
+		return err
+	}
+	p := &parser{tokens: tokens, lines: strings.Split(t.text, "\n"), first: t.line, mod: m}
 	return p.body(f)
 }
 
@@ -355,8 +382,8 @@ func (p *parser) registers(s *scope) error {
 // instruction reads one instruction and its operands.
 func (p *parser) instruction(f *function, s *scope) error {
 	st := statement{line: p.peek().line, scope: s}
-	if st.line-1 < len(p.lines) {
-		st.text = strings.TrimSpace(p.lines[st.line-1])
+	if i := st.line - p.first; i < len(p.lines) {
+		st.text = strings.TrimSpace(p.lines[i])
 	}
 	if p.accept("@") {
 		st.negated = p.accept("!")

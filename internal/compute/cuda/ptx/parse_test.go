@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -69,6 +70,36 @@ func TestProjectKernels(t *testing.T) {
 		if m, err := Parse(src[:len(src)-1]); err != nil || len(m.Kernels()) == 0 {
 			t.Errorf("%s: %v", file, err)
 		}
+	}
+}
+
+// TestRead leaves bodies for later: braces in them do not end them, their mistakes show when they
+// are decoded, with the lines of the text, and what they declare of the module's is read at once.
+func TestRead(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{"{ mov.u32 %r1, 1; }\n// }\n/* } */ .pragma \"}\";\nfrob.u32 %r1, %r2;",
+			"ptx: k: line 20: frob.u32: unknown instruction"},
+		{"A: A:", "ptx: line 18: label A stands twice"},
+		{".global\n.u32 x;", "a variable of the module in a body"},
+		{".global .u32 x; mov.u64 %rd1, x;", ""},
+	} {
+		m, err := Read([]byte(faulty(c.body)))
+		if err != nil {
+			t.Errorf("%s: %v", c.body, err)
+			continue
+		}
+		if err = m.Kernel("k").Decode(); err == nil && c.want != "" ||
+			err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, not %q", c.body, err, c.want)
+		}
+		machine := &Machine{Memory: NewMemory(1 << 20)}
+		if _, again := machine.Launch(m.Kernel("k"), [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0,
+			nil); err != nil && !errors.Is(again, err) {
+			t.Errorf("%s: the launch says %v", c.body, again)
+		}
+	}
+	if _, err := Read([]byte(header + ".entry k() { .reg .b32 %r<4>;")); err == nil {
+		t.Error("a body without an end is read")
 	}
 }
 

@@ -215,6 +215,7 @@ type function struct {
 	body    []statement
 	scope   *scope
 	defined bool
+	text    token // of an entry's body, until that is read
 }
 
 // typ is a fundamental type (PTX ISA 5.2).
