@@ -104,7 +104,7 @@ failed=0
 run probe load ptx kernels silicon bits nccl models
 sanitizer
 peers
-for name in bench profile soak; do run $name; done
+for name in cublaslt bench profile soak; do run $name; done
 code=0
 "${program[@]}" proof --show "$out/proof.jsonl" --peers "$out/peers.jsonl" |
   tee "$out/table.txt" || code=$?
