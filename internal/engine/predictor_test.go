@@ -68,6 +68,7 @@ func TestPredictor(t *testing.T) {
 			int8 := func(c *config.Config) { c.Model.Quantization = "int8" }
 			want, _ := run(int8)
 			cache := t.TempDir()
+			right, of := uint64(0), uint64(0) // in all: how many there are is a matter of time
 			for _, stored := range []bool{true, false} {
 				got, totals := run(func(c *config.Config) {
 					guess(c)
@@ -75,9 +76,10 @@ func TestPredictor(t *testing.T) {
 					c.Model.WeightsCache = cache
 				})
 				same(t, "int8", got, want)
+				right, of = right+totals.AcceptedTokens, of+totals.DraftTokens
 				if c := <-caches; c.Failure != "" || c.Bytes == 0 || c.Stored != stored ||
-					c.Found == stored || totals.AcceptedTokens == 0 {
-					t.Errorf("%+v, %d guesses right", c, totals.AcceptedTokens)
+					c.Found == stored || totals.DraftTokens == 0 {
+					t.Errorf("%+v, %d guesses", c, totals.DraftTokens)
 				}
 			}
 			want, _ = run(func(*config.Config) {})
@@ -103,10 +105,13 @@ func TestPredictor(t *testing.T) {
 				same(t, what, got, want)
 				t.Logf("%s: %d of %d guesses right, %d preempted", what, totals.AcceptedTokens,
 					totals.DraftTokens, totals.Preemptions)
-				if totals.AcceptedTokens == 0 || totals.AcceptedTokens == totals.DraftTokens {
-					t.Errorf("%s: %d of %d guesses right", what, totals.AcceptedTokens,
-						totals.DraftTokens)
+				if totals.DraftTokens == 0 {
+					t.Errorf("%s: no guesses", what)
 				}
+				right, of = right+totals.AcceptedTokens, of+totals.DraftTokens
+			}
+			if right == 0 || right == of {
+				t.Errorf("%d of %d guesses right", right, of)
 			}
 		})
 	}
