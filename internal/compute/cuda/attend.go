@@ -187,9 +187,10 @@ const foldWidth = 128
 
 // fold folds the segments that were kept, of so many positions each.
 func (d *Device) fold(p *kernels.AttendParams, it items, dim, positions int) {
-	width := min(dim, foldWidth)
-	launch(d, kernels.Fold, [3]uint32{uint32(p.Heads), uint32(it.rows), uint32(dim / width)},
-		[3]uint32{uint32(width), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
+	blocks := ceil(dim, foldWidth)
+	warps := ceil(dim, 32*blocks)
+	launch(d, kernels.Fold, [3]uint32{uint32(p.Heads), uint32(it.rows), uint32(blocks)},
+		[3]uint32{uint32(32 * warps), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
 			Limits: p.Limits, Rows: it.rowsAt, Positions: p.Positions, Sinks: p.Sinks, Y: p.Y,
 			Half: p.Half, Heads: p.Heads, Dim: int32(dim), Segments: p.Segments,
 			Segment: int32(positions), Window: p.Window, LDY: p.LDY, Type: d.half()})

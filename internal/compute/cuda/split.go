@@ -25,9 +25,11 @@ var splits = [...]split{
 	{kernels.SplitLatentCodesBF16, true, true, 16, 3},
 }
 
-// The latents that split.cu is for, and the dimensions of values that its blocks have of others.
+// The latents that split.cu is for, the largest heads, and the dimensions of values that its blocks
+// have of these.
 const (
 	splitLatent, splitLatentValues = 576, 512
+	splitHead                      = 256
 	splitValues                    = 128
 	splitWarps                     = 4
 )
@@ -35,7 +37,7 @@ const (
 // splits is the kernel of split.cu that computes a layer's attention, nil where none does.
 func (d *Device) splits(y *cache, l *compute.CacheLayer, args *compute.AttentionArgs) *split {
 	codes, latent := y.shape.DType.Scaled(), l.Kind == compute.Latent
-	fits := l.Dim == 64 || l.Dim == 128 || l.Dim == 256
+	fits := l.Dim <= splitHead
 	if latent {
 		fits = l.Dim == splitLatent && l.Values == splitLatentValues
 	}
@@ -59,6 +61,7 @@ func (k *split) shared(dim, stages int) int {
 	if k.codes {
 		size = 1
 	}
+	dim = 32 * ceil(dim, 32)
 	row, scales := dim*size+gap, 0
 	if !k.latent {
 		row += splitValues*size + gap
@@ -88,7 +91,7 @@ func (k *split) mostShared(room int) (most int) {
 	if k.latent {
 		return k.shared(splitLatent, k.stages(splitLatent, room))
 	}
-	for _, dim := range []int{64, 128, 256} {
+	for dim := 32; dim <= splitHead; dim += 32 {
 		most = max(most, k.shared(dim, k.stages(dim, room)))
 	}
 	return most

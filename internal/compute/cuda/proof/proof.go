@@ -97,14 +97,14 @@ var sixteenBits = [...]compute.DType{compute.BFloat16, compute.Float16}
 func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
-			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype),
+			codesCases(dtype), cacheCases(), attentionCases(dtype), attendCases(dtype),
 			splitCases(dtype), deltaCases(), groupCases(dtype), adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			list = add(list, some, dtype, cost)
 		}
 	}
-	for _, some := range [][]Case{productCases(compute.Float32), normCases(), attentionCases(),
-		adapterCases()} {
+	for _, some := range [][]Case{productCases(compute.Float32), normCases(),
+		attentionCases(compute.Float32), adapterCases()} {
 		list = add(list, some, compute.Float32, cost)
 	}
 	return list
