@@ -43,8 +43,8 @@ var (
 	long  = []sequence{{300, 1}, {0, 40}, {130, 20}, {63, 1}, {0, 1}}
 )
 
-// attentionCases are of the kernel for any dimension: by FMA, with queries of 32 bits. Of devices of
-// 16 bits it has latents, and what has other types in its cache; heads are split.cu's.
+// attentionCases are of the kernel for any dimension: by FMA, with queries of 32 bits. Devices of
+// 16 bits leave latents to it, and caches of float32; heads are split.cu's.
 func attentionCases(dtype compute.DType) (list []Case) {
 	fits := func(a *attentionShape) bool {
 		return dtype == compute.Float32 || a.values > 0 || a.cache == compute.Float32
