@@ -14,9 +14,6 @@ type split struct {
 	segment       int
 }
 
-// splitF16 is how far kernels of float16 are from those of bfloat16.
-const splitF16 = kernels.SplitF16 - kernels.SplitBF16
-
 // A latent's outputs are long: in longer segments there is less of them to fold.
 var splits = [...]split{
 	{kernels.SplitBF16, false, false, 32, 2},
@@ -123,9 +120,6 @@ func (d *Device) unpacking(y *cache) kernels.UnpackingParams {
 	return kernels.UnpackingParams{}
 }
 
-// mostParts bounds the memory in bytes that segments of rows are kept in.
-const mostParts = 1 << 30
-
 // attendSplit makes dst what the queries of q find.
 func (d *Device) attendSplit(k *split, b *compute.Batch, y *cache, layer int,
 	args *compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
@@ -135,17 +129,13 @@ func (d *Device) attendSplit(k *split, b *compute.Batch, y *cache, layer int,
 	p := kernels.SplitParams{A: d.attended(b, y, layer, args, dst, q), Codes: d.unpacking(y),
 		HeadBytes: int32(y.headBytes(l)), Dim: int32(l.Dim), Group: int32(group),
 		Segment: int32(k.segment), Stages: int32(k.stages(l.Dim, d.info.Shared))}
-	kernel := k.kernel
-	if d.dtype == compute.Float16 {
-		kernel += splitF16
-	}
 	shared := k.shared(l.Dim, int(p.Stages))
 	blocks := args.KVHeads * ceil(group, k.units)
 	if !k.latent {
 		blocks *= ceil(values, splitValues)
 	}
 	run := func(items, segments int) {
-		launch(d, kernel, [3]uint32{uint32(items), uint32(blocks), uint32(segments)},
+		launch(d, d.typed(k.kernel), [3]uint32{uint32(items), uint32(blocks), uint32(segments)},
 			[3]uint32{32 * splitWarps, 1, 1}, shared, p)
 	}
 	if it.many > 0 {
@@ -157,17 +147,14 @@ func (d *Device) attendSplit(k *split, b *compute.Batch, y *cache, layer int,
 	}
 	p.A.Items = it.fewAt
 	positions := tilePositions << k.segment
-	segments, sequences := d.segmentsOf(y, positions), it.few*blocks
-	at := 1
-	if !d.wholeSequences(sequences, segments) &&
-		partBytes(q.Rows, args.Heads, segments, values) <= mostParts {
-		at = min(segments, max(1, splitBlocks*d.info.Multiprocessors/sequences))
-	}
-	if at > 1 {
+	segments := d.segmentsOf(y, positions)
+	apart := d.apart(it.few*blocks, segments, splitBlocks,
+		partBytes(q.Rows, args.Heads, segments, values))
+	if apart > 1 {
 		d.inParts(&p.A, q.Rows, segments, values)
 	}
-	run(it.few, at)
-	if at > 1 {
+	run(it.few, apart)
+	if apart > 1 {
 		d.fold(&p.A, it, values, positions)
 	}
 }

@@ -110,10 +110,15 @@ func Cases(cost Cost) (list []Case) {
 	return list
 }
 
-// add adds cases of a type, up to a cost.
+// add adds cases of a type, up to a cost. The kernels of those of float16 are named by others'.
 func add(list, some []Case, dtype compute.DType, cost Cost) []Case {
 	for _, c := range some {
 		c.DType = dtype
+		for i, k := range c.Kernels {
+			if dtype == compute.Float16 {
+				c.Kernels[i] = k.F16()
+			}
+		}
 		if c.cost <= cost {
 			list = append(list, c)
 		}

@@ -67,7 +67,6 @@ func (a attentionShape) splitCase(dtype compute.DType) Case {
 	}
 	tolerance := 4e-3 // as attendCase has it
 	if dtype == compute.Float16 {
-		kernel += kernels.SplitF16 - kernels.SplitBF16
 		tolerance = 5e-4
 	}
 	return Case{Name: a.attendName(), Kernels: []kernels.ID{kernel}, cost: a.cost,
