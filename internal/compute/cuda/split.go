@@ -52,7 +52,7 @@ func (d *Device) splits(y *cache, l *compute.CacheLayer, args *compute.Attention
 
 // shared is the dynamic shared memory of a block: stages of a tile of keys and values, or latents,
 // and scales, then the queries, and of each sixteen of them scores, weights, sums and what outputs
-// are multiplied by.
+// are multiplied by. Rows have a multiple of 32 dimensions.
 func (k *split) shared(dim, stages int) int {
 	size, gap, tiles := 2, 16, k.units/warpRows
 	if k.codes {
