@@ -127,7 +127,7 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 		if d.groups.on {
 			d.attendGroups(y, layer, p, args.HeadDim, grid)
 		} else {
-			launch(d, d.attendKernel(kernels.Attend64BF16, args), grid,
+			launch(d, d.typed(attendKernel(kernels.Attend64BF16, args.HeadDim)), grid,
 				[3]uint32{32 * manyWarps, 1, 1}, attendShared(args.HeadDim), p)
 		}
 	}
@@ -136,17 +136,17 @@ func (d *Device) attendByTensorCores(b *compute.Batch, y *cache, layer int,
 	}
 	p.Items = it.fewAt
 	segments := d.segmentsOf(y, segmentPositions)
-	sequences := it.few * args.KVHeads
-	grid := [3]uint32{uint32(it.few), uint32(args.KVHeads), 1}
-	if d.wholeSequences(sequences, segments) {
-		launch(d, d.attendKernel(kernels.AttendFew64BF16, args), grid,
+	apart := d.apart(it.few*args.KVHeads, segments, segmentBlocks,
+		partBytes(q.Rows, args.Heads, segments, args.HeadDim))
+	grid := [3]uint32{uint32(it.few), uint32(args.KVHeads), uint32(apart)}
+	if apart == 1 {
+		launch(d, d.typed(attendKernel(kernels.AttendFew64BF16, args.HeadDim)), grid,
 			[3]uint32{32 * fewWarps, 1, 1}, fewShared(args.HeadDim), p)
 		return
 	}
 	d.inParts(&p, q.Rows, segments, args.HeadDim)
-	grid[2] = uint32(min(segments, max(1, segmentBlocks*d.info.Multiprocessors/sequences)))
-	launch(d, d.attendKernel(kernels.AttendSegments64BF16, args), grid, [3]uint32{32, 1, 1},
-		segmentsShared(args.HeadDim), p)
+	launch(d, d.typed(attendKernel(kernels.AttendSegments64BF16, args.HeadDim)), grid,
+		[3]uint32{32, 1, 1}, segmentsShared(args.HeadDim), p)
 	d.fold(&p, it, args.HeadDim, segmentPositions)
 }
 
@@ -187,9 +187,10 @@ const foldWidth = 128
 
 // fold folds the segments that were kept, of so many positions each.
 func (d *Device) fold(p *kernels.AttendParams, it items, dim, positions int) {
-	width := min(dim, foldWidth)
-	launch(d, kernels.Fold, [3]uint32{uint32(p.Heads), uint32(it.rows), uint32(dim / width)},
-		[3]uint32{uint32(width), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
+	blocks := ceil(dim, foldWidth)
+	warps := ceil(dim, 32*blocks)
+	launch(d, kernels.Fold, [3]uint32{uint32(p.Heads), uint32(it.rows), uint32(blocks)},
+		[3]uint32{uint32(32 * warps), 1, 1}, 0, kernels.FoldParams{Parts: p.Parts,
 			Limits: p.Limits, Rows: it.rowsAt, Positions: p.Positions, Sinks: p.Sinks, Y: p.Y,
 			Half: p.Half, Heads: p.Heads, Dim: int32(dim), Segments: p.Segments,
 			Segment: int32(positions), Window: p.Window, LDY: p.LDY, Type: d.half()})
@@ -199,21 +200,26 @@ func (d *Device) fold(p *kernels.AttendParams, it items, dim, positions int) {
 // it has room for at once, as those of short sequences are done before others.
 const segmentBlocks = 24
 
-// wholeSequences says whether a block has all segments of a sequence and a head of keys: there are
-// enough of these for all multiprocessors, and none is long alone.
-func (d *Device) wholeSequences(sequences, segments int) bool {
+// mostParts bounds the memory in bytes that segments of rows are kept in.
+const mostParts = 1 << 30
+
+// apart is how many blocks have the segments of a sequence and a head of keys, of so many of both.
+// It is one where there are enough of these for all multiprocessors and none is long alone, or
+// where what segments find takes too many bytes; else a multiprocessor has most blocks at most.
+func (d *Device) apart(sequences, segments, most, bytes int) int {
 	const short = 16
 	room := d.info.Multiprocessors
-	return segments == 1 || sequences >= 2*room || segments <= short && sequences >= room-room/16
+	if segments == 1 || sequences >= 2*room || segments <= short && sequences >= room-room/16 ||
+		bytes > mostParts {
+		return 1
+	}
+	return min(segments, max(1, most*room/sequences))
 }
 
-// attendKernel is a kernel for the device's type and a layer's heads, the first of which is given.
-func (d *Device) attendKernel(k kernels.ID, args *compute.AttentionArgs) kernels.ID {
-	if args.HeadDim == 128 {
+// attendKernel is the kernel for a layer's heads, of that for 64 dimensions.
+func attendKernel(k kernels.ID, dim int) kernels.ID {
+	if dim == 128 {
 		k++
-	}
-	if d.dtype == compute.Float16 {
-		k += kernels.Attend64F16 - kernels.Attend64BF16
 	}
 	return k
 }

@@ -75,6 +75,7 @@ func TestAttention(t *testing.T) {
 		"dimension 16":         {plain(4, 2, 16), 0, false, long, 0},
 		"dimension 18":         {plain(2, 1, 18), 0, false, short, 0},
 		"dimension 80, capped": {capped(plain(2, 2, 80)), 0, false, short, 0},
+		"192, window of 9":     {window(plain(2, 1, 192), 9), 0, true, long, 0},
 		"window and sinks":     {window(plain(4, 2, 32), 9), 0, true, long, 0},
 		"latent":               {plain(3, 1, 40), 32, false, short, 0},
 		"latent of 160":        {plain(2, 1, 160), 144, false, short, 0},
@@ -89,6 +90,7 @@ func TestAttention(t *testing.T) {
 		"latent of 576":        {plain(17, 1, 576), 512, false, short, 0},
 		"codes of 64, capped":  {capped(plain(4, 2, 64)), 0, true, long, compute.Int8},
 		"codes of 128":         {plain(4, 1, 128), 0, false, long, compute.Int8},
+		"codes of 80":          {plain(4, 2, 80), 0, false, short, compute.Int8},
 		"latent codes of 576":  {plain(3, 1, 576), 512, false, short, compute.Int8},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,6 +169,8 @@ func TestSegments(t *testing.T) {
 		{args(2, 1, 64, 0), 0, compute.BFloat16, []int{1, 132}, []sequence{{3500, 1}}},
 		{args(3, 1, 64, 600), 0, compute.Int8, []int{1, 12, 132}, several},
 		{args(3, 1, 256, 0), 0, compute.E4M3, []int{1, 132}, several[:2]},
+		{args(2, 1, 80, 0), 0, compute.Int8, []int{1, 132}, several[:2]},
+		{args(2, 1, 192, 300), 0, compute.BFloat16, []int{1, 12, 132}, several},
 		{args(7, 1, 576, 0), 512, compute.BFloat16, []int{1, 132}, several[:2]},
 	} {
 		var first []float32

@@ -284,6 +284,14 @@ func elements[P any](d *Device, k kernels.ID, n int, params P) {
 	launch(d, k, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{elementsPerBlock, 1, 1}, 0, params)
 }
 
+// typed is a kernel of bfloat16, or what it is for the type that models run in.
+func (d *Device) typed(k kernels.ID) kernels.ID {
+	if d.dtype == compute.Float16 {
+		return k.F16()
+	}
+	return k
+}
+
 // half is how the device's kernels name the type that models run in.
 func (d *Device) half() int32 { return typeOf(d.dtype) }
 

@@ -25,7 +25,7 @@ const (
 // copies and products, and bytes of sums that wait in shared memory.
 type groupSize struct {
 	rows, stages, sums int
-	kernel             kernels.ID // of bfloat16; float16's is groupF16 further
+	kernel             kernels.ID // of bfloat16
 }
 
 var (
@@ -33,8 +33,6 @@ var (
 	groups256  = groupSize{256, 4, 0, kernels.GemmGroups256BF16}
 	groupsTree = groupSize{128, 5, 4 * groupFeatures * 128, kernels.GemmGroupsTreeBF16}
 )
-
-const groupF16 = kernels.GemmGroupsF16 - kernels.GemmGroupsBF16
 
 // shared is the dynamic shared memory of a block.
 func (s groupSize) shared() int {
@@ -120,10 +118,6 @@ const (
 // numbers of very different sizes, whose products cancel, so that what is lost of each shows. The
 // device must have warp groups.
 func (d *Device) CompareProducts() (differing, of int, err error) {
-	k := kernels.CompareProductsBF16
-	if d.dtype == compute.Float16 {
-		k = kernels.CompareProductsF16
-	}
 	const a = 2 * comparedBlocks * comparedRows * comparedIn
 	const b = 2 * comparedBlocks * comparedCols * comparedIn
 	const c = 4 * comparedBlocks * comparedRows * comparedCols
@@ -165,7 +159,8 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 		return 0, 0, err
 	}
 	d.check(d.ctx.Upload(there, host, d.stream))
-	launch(d, k, [3]uint32{comparedBlocks, 1, 1}, [3]uint32{128, 1, 1}, 0,
+	launch(d, d.typed(kernels.CompareProductsBF16), [3]uint32{comparedBlocks, 1, 1},
+		[3]uint32{128, 1, 1}, 0,
 		kernels.CompareProductsParams{A: there, B: there + a, C: there + a + b,
 			Differing: there + a + b + c})
 	if d.err == nil {
@@ -193,19 +188,15 @@ func attendGroupsShared(dim int) int {
 func (d *Device) allowGroups(allow func(kernels.ID, int) error) error {
 	shared := map[kernels.ID]int{
 		kernels.AttendGroups64BF16:  attendGroupsShared(64),
-		kernels.AttendGroups64F16:   attendGroupsShared(64),
 		kernels.AttendGroups128BF16: attendGroupsShared(128),
-		kernels.AttendGroups128F16:  attendGroupsShared(128),
 	}
 	for _, s := range []groupSize{groups128, groups256, groupsTree} {
-		shared[s.kernel], shared[s.kernel+groupF16] = s.shared(), s.shared()
+		shared[s.kernel] = s.shared()
 	}
 	for _, bits := range []int{4, 8} {
-		for _, dtype := range []compute.DType{compute.BFloat16, compute.Float16} {
-			_, apart := d.codesStages(bits, false)
-			_, whole := d.codesStages(bits, true)
-			shared[codesKernel(bits, dtype)] = max(apart, whole)
-		}
+		_, apart := d.codesStages(bits, false)
+		_, whole := d.codesStages(bits, true)
+		shared[codesKernel(bits)] = max(apart, whole)
 	}
 	for k, bytes := range shared {
 		if !k.Fits(d.info.Major, d.info.Minor) {
@@ -343,12 +334,9 @@ func (w *weight) launchGroups(g *gemm, x driver.Ptr, ld int) {
 		}
 		seen = w.seen
 	}
-	kernel := s.kernel
-	if d.dtype == compute.Float16 {
-		kernel += groupF16
-	}
-	launch(d, kernel, grid, [3]uint32{groupThreads, 1, 1}, s.shared(), kernels.GemmGroupsParams{
-		W: seen.tensors, X: inputs, T: t, Origin: uint64(seen.origin), Grain: int32(seen.grain)})
+	launch(d, d.typed(s.kernel), grid, [3]uint32{groupThreads, 1, 1}, s.shared(),
+		kernels.GemmGroupsParams{W: seen.tensors, X: inputs, T: t, Origin: uint64(seen.origin),
+			Grain: int32(seen.grain)})
 }
 
 // tensorMap describes a tensor to copies.
@@ -384,16 +372,8 @@ func (c *cache) mapLayers() {
 func (d *Device) attendGroups(y *cache, layer int, p kernels.AttendParams, dim int,
 	grid [3]uint32) {
 	grid[0], grid[1] = grid[1], grid[0]
-	kernel := kernels.AttendGroups64BF16
-	switch f16 := d.dtype == compute.Float16; {
-	case f16 && dim == 64:
-		kernel = kernels.AttendGroups64F16
-	case f16:
-		kernel = kernels.AttendGroups128F16
-	case dim == 128:
-		kernel = kernels.AttendGroups128BF16
-	}
-	launch(d, kernel, grid, [3]uint32{groupThreads, 1, 1}, attendGroupsShared(dim),
+	kernel := attendKernel(kernels.AttendGroups64BF16, dim)
+	launch(d, d.typed(kernel), grid, [3]uint32{groupThreads, 1, 1}, attendGroupsShared(dim),
 		kernels.AttendGroupsParams{Map: y.maps[layer], Box: int32(y.box), A: p})
 }
 

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
@@ -15,15 +14,11 @@ const (
 )
 
 // codesKernel is the kernel for many rows of codes.
-func codesKernel(bits int, dtype compute.DType) kernels.ID {
-	k := kernels.GemmGroupsBF16Codes4
+func codesKernel(bits int) kernels.ID {
 	if bits == 8 {
-		k = kernels.GemmGroupsBF16Codes8
+		return kernels.GemmGroupsBF16Codes8
 	}
-	if dtype == compute.Float16 {
-		k += kernels.GemmGroupsF16Codes4 - kernels.GemmGroupsBF16Codes4
-	}
-	return k
+	return kernels.GemmGroupsBF16Codes4
 }
 
 // codesStages is how many stages a block has, and its dynamic shared memory: in a stage are codes,
@@ -55,7 +50,7 @@ func (w *weight) launchCodes(g *gemm, x driver.Ptr, ld int, grid [3]uint32,
 	if c.offset != 0 {
 		p.Sums, p.Ldsums, p.Lines = w.sumInputs(g, x, ld)
 	}
-	launch(d, codesKernel(c.bits(), d.dtype), grid, [3]uint32{groupThreads, 1, 1}, shared, p)
+	launch(d, d.typed(codesKernel(c.bits())), grid, [3]uint32{groupThreads, 1, 1}, shared, p)
 }
 
 // Blocks of sum_inputs have so many threads, for so many rows.
@@ -73,11 +68,8 @@ func (w *weight) sumInputs(g *gemm, x driver.Ptr, ldx int) (y driver.Ptr, ld, li
 	}
 	ld = int32(ceil(g.rows, groupRows) * groupRows)
 	y = d.inputSums.grow(d, 4*w.chunks*int(lines)*int(ld))
-	kernel := kernels.SumInputsBF16
-	if d.dtype == compute.Float16 {
-		kernel = kernels.SumInputsF16
-	}
-	launch(d, kernel, [3]uint32{uint32(ceil(int(ld), sumRows)), uint32(lines), uint32(w.chunks)},
+	launch(d, d.typed(kernels.SumInputsBF16),
+		[3]uint32{uint32(ceil(int(ld), sumRows)), uint32(lines), uint32(w.chunks)},
 		[3]uint32{sumThreads, 1, 1}, 0, kernels.SumInputsParams{X: x, Y: y, Rows: int32(g.rows),
 			Kpad: int32(w.padded), Chunks: int32(w.chunks), LDX: int32(ldx), LDY: ld, Lines: lines,
 			Q: c.params(d.dtype)})

@@ -1,25 +1,14 @@
 package cuda
 
-import (
-	"fmt"
-
-	"github.com/eagleray/eagleray/internal/compute"
-)
+import "github.com/eagleray/eagleray/internal/compute"
 
 // Planner says what a device that runs models in a type takes, before there is one.
 type Planner struct{ DType compute.DType }
 
 // PackedBytes is the memory that Pack takes; of the sources only shapes are looked at.
 func (p Planner) PackedBytes(chunks int, sources ...compute.Source) (int64, error) {
-	var bytes int64
-	for i, s := range sources {
-		rows, cols := s.RowHi-s.RowLo, s.ColHi-s.ColLo
-		if rows < 1 || cols < 1 {
-			return 0, fmt.Errorf("source %d of a weight is %d x %d", i, rows, cols)
-		}
-		bytes += int64(p.DType.Size()*rows) * int64(chunks) * int64(paddedWidth(cols, chunks))
-	}
-	return bytes, nil
+	out, in, err := stacked(sources)
+	return int64(p.DType.Size()*out) * int64(chunks) * int64(paddedWidth(in, chunks)), err
 }
 
 // RotaryBytes is what the angles take of positions below a bound, dim of each: at most as much

@@ -14,9 +14,6 @@ type split struct {
 	segment       int
 }
 
-// splitF16 is how far kernels of float16 are from those of bfloat16.
-const splitF16 = kernels.SplitF16 - kernels.SplitBF16
-
 // A latent's outputs are long: in longer segments there is less of them to fold.
 var splits = [...]split{
 	{kernels.SplitBF16, false, false, 32, 2},
@@ -25,9 +22,11 @@ var splits = [...]split{
 	{kernels.SplitLatentCodesBF16, true, true, 16, 3},
 }
 
-// The latents that split.cu is for, and the dimensions of values that its blocks have of others.
+// The latents that split.cu is for, the largest heads, and the dimensions of values that its blocks
+// have of these.
 const (
 	splitLatent, splitLatentValues = 576, 512
+	splitHead                      = 256
 	splitValues                    = 128
 	splitWarps                     = 4
 )
@@ -35,7 +34,7 @@ const (
 // splits is the kernel of split.cu that computes a layer's attention, nil where none does.
 func (d *Device) splits(y *cache, l *compute.CacheLayer, args *compute.AttentionArgs) *split {
 	codes, latent := y.shape.DType.Scaled(), l.Kind == compute.Latent
-	fits := l.Dim == 64 || l.Dim == 128 || l.Dim == 256
+	fits := l.Dim <= splitHead
 	if latent {
 		fits = l.Dim == splitLatent && l.Values == splitLatentValues
 	}
@@ -53,12 +52,13 @@ func (d *Device) splits(y *cache, l *compute.CacheLayer, args *compute.Attention
 
 // shared is the dynamic shared memory of a block: stages of a tile of keys and values, or latents,
 // and scales, then the queries, and of each sixteen of them scores, weights, sums and what outputs
-// are multiplied by.
+// are multiplied by. Rows have a multiple of 32 dimensions.
 func (k *split) shared(dim, stages int) int {
 	size, gap, tiles := 2, 16, k.units/warpRows
 	if k.codes {
 		size = 1
 	}
+	dim = 32 * ceil(dim, 32)
 	row, scales := dim*size+gap, 0
 	if !k.latent {
 		row += splitValues*size + gap
@@ -88,7 +88,7 @@ func (k *split) mostShared(room int) (most int) {
 	if k.latent {
 		return k.shared(splitLatent, k.stages(splitLatent, room))
 	}
-	for _, dim := range []int{64, 128, 256} {
+	for dim := 32; dim <= splitHead; dim += 32 {
 		most = max(most, k.shared(dim, k.stages(dim, room)))
 	}
 	return most
@@ -120,9 +120,6 @@ func (d *Device) unpacking(y *cache) kernels.UnpackingParams {
 	return kernels.UnpackingParams{}
 }
 
-// mostParts bounds the memory in bytes that segments of rows are kept in.
-const mostParts = 1 << 30
-
 // attendSplit makes dst what the queries of q find.
 func (d *Device) attendSplit(k *split, b *compute.Batch, y *cache, layer int,
 	args *compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
@@ -132,17 +129,13 @@ func (d *Device) attendSplit(k *split, b *compute.Batch, y *cache, layer int,
 	p := kernels.SplitParams{A: d.attended(b, y, layer, args, dst, q), Codes: d.unpacking(y),
 		HeadBytes: int32(y.headBytes(l)), Dim: int32(l.Dim), Group: int32(group),
 		Segment: int32(k.segment), Stages: int32(k.stages(l.Dim, d.info.Shared))}
-	kernel := k.kernel
-	if d.dtype == compute.Float16 {
-		kernel += splitF16
-	}
 	shared := k.shared(l.Dim, int(p.Stages))
 	blocks := args.KVHeads * ceil(group, k.units)
 	if !k.latent {
 		blocks *= ceil(values, splitValues)
 	}
 	run := func(items, segments int) {
-		launch(d, kernel, [3]uint32{uint32(items), uint32(blocks), uint32(segments)},
+		launch(d, d.typed(k.kernel), [3]uint32{uint32(items), uint32(blocks), uint32(segments)},
 			[3]uint32{32 * splitWarps, 1, 1}, shared, p)
 	}
 	if it.many > 0 {
@@ -154,17 +147,14 @@ func (d *Device) attendSplit(k *split, b *compute.Batch, y *cache, layer int,
 	}
 	p.A.Items = it.fewAt
 	positions := tilePositions << k.segment
-	segments, sequences := d.segmentsOf(y, positions), it.few*blocks
-	at := 1
-	if !d.wholeSequences(sequences, segments) &&
-		partBytes(q.Rows, args.Heads, segments, values) <= mostParts {
-		at = min(segments, max(1, splitBlocks*d.info.Multiprocessors/sequences))
-	}
-	if at > 1 {
+	segments := d.segmentsOf(y, positions)
+	apart := d.apart(it.few*blocks, segments, splitBlocks,
+		partBytes(q.Rows, args.Heads, segments, values))
+	if apart > 1 {
 		d.inParts(&p.A, q.Rows, segments, values)
 	}
-	run(it.few, at)
-	if at > 1 {
+	run(it.few, apart)
+	if apart > 1 {
 		d.fold(&p.A, it, values, positions)
 	}
 }

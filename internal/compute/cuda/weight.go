@@ -62,17 +62,25 @@ func paddedWidth(in, chunks int) int {
 	return ((in+chunks-1)/chunks + product - 1) / product * product
 }
 
-// Pack makes a weight of the stacked sources in the type that models run in. Sources that are not
-// finite are a *compute.NotFinite.
-func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, error) {
-	out, in := 0, 0
+// stacked are how many rows sources have together, and how many columns all have.
+func stacked(sources []compute.Source) (out, in int, err error) {
 	for i, s := range sources {
 		rows, cols := s.RowHi-s.RowLo, s.ColHi-s.ColLo
 		if i > 0 && cols != in || rows < 1 || cols < 1 {
-			return nil, fmt.Errorf("source %d of a weight is %d x %d, the first has %d columns", i,
-				rows, cols, in)
+			return 0, 0, fmt.Errorf("source %d of a weight is %d x %d, the first has %d columns",
+				i, rows, cols, in)
 		}
 		out, in = out+rows, cols
+	}
+	return out, in, nil
+}
+
+// Pack makes a weight of the stacked sources in the type that models run in. Sources that are not
+// finite are a *compute.NotFinite.
+func (d *Device) Pack(chunks int, sources ...compute.Source) (compute.Weight, error) {
+	out, in, err := stacked(sources)
+	if err != nil {
+		return nil, err
 	}
 	padded := paddedWidth(in, chunks)
 	row := chunks * padded
@@ -243,9 +251,8 @@ type size struct {
 	kernel                          kernels.ID // of bfloat16
 }
 
-// Kernels of float16, and those of codes, follow the plain ones of bfloat16.
+// Kernels of codes follow the plain ones.
 const (
-	f16    = kernels.Gemm8F16 - kernels.Gemm8BF16
 	codes4 = kernels.Gemm8BF16Codes4 - kernels.Gemm8BF16
 	codes8 = kernels.Gemm8BF16Codes8 - kernels.Gemm8BF16
 )
@@ -313,7 +320,8 @@ func sizeFor(rows int) *size {
 
 // allowShared lets kernels have the shared memory they need.
 func (d *Device) allowShared() error {
-	allow := func(k kernels.ID, bytes int) error {
+	allow := func(k kernels.ID, bytes int) error { // a kernel of bfloat16
+		k = d.typed(k)
 		if bytes > d.info.Shared {
 			return fmt.Errorf("CUDA device %s has %d bytes of shared memory for a block: "+
 				"kernel %s needs %d", d.info.Name, d.info.Shared, k.Name(), bytes)
@@ -326,26 +334,19 @@ func (d *Device) allowShared() error {
 	var all error
 	for i := range sizes {
 		s := &sizes[i]
-		for _, t := range []kernels.ID{0, f16} {
-			for of, bits := range map[kernels.ID]int{0: 16, codes4: 4, codes8: 8} {
-				units := max(1, s.mostUnits(d, bits))
-				all = errors.Join(all, allow(s.kernel+t+of, units*s.shared(bits)))
-			}
+		for of, bits := range map[kernels.ID]int{0: 16, codes4: 4, codes8: 8} {
+			units := max(1, s.mostUnits(d, bits))
+			all = errors.Join(all, allow(s.kernel+of, units*s.shared(bits)))
 		}
 	}
-	for _, k := range []kernels.ID{kernels.Attend64BF16, kernels.Attend64F16} {
-		few := k + kernels.AttendFew64BF16 - kernels.Attend64BF16
-		segments := k + kernels.AttendSegments64BF16 - kernels.Attend64BF16
-		for i, dim := range []int{64, 128} {
-			i := kernels.ID(i)
-			all = errors.Join(all, allow(k+i, attendShared(dim)), allow(few+i, fewShared(dim)),
-				allow(segments+i, segmentsShared(dim)))
-		}
+	for _, dim := range []int{64, 128} {
+		all = errors.Join(all, allow(attendKernel(kernels.Attend64BF16, dim), attendShared(dim)),
+			allow(attendKernel(kernels.AttendFew64BF16, dim), fewShared(dim)),
+			allow(attendKernel(kernels.AttendSegments64BF16, dim), segmentsShared(dim)))
 	}
 	for i := range splits {
 		k := &splits[i]
-		bytes := k.mostShared(d.info.Shared)
-		all = errors.Join(all, allow(k.kernel, bytes), allow(k.kernel+splitF16, bytes))
+		all = errors.Join(all, allow(k.kernel, k.mostShared(d.info.Shared)))
 	}
 	return errors.Join(all, d.allowGroups(allow))
 }
@@ -390,10 +391,7 @@ func (w *weight) launch(g gemm) {
 		s = sizeFor(max((g.rows+1)/2, 2*g.pairs/g.groups))
 	}
 	groups := max(g.groups, 1)
-	kernel := s.kernel
-	if d.dtype == compute.Float16 {
-		kernel += f16
-	}
+	kernel := d.typed(s.kernel)
 	bits, q := 16, kernels.QuantisedParams{Group: 1}
 	if w.codes != nil {
 		bits, q = w.codes.bits(), w.codes.params(d.dtype)

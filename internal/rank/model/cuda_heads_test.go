@@ -17,8 +17,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
-// wide are models of two layers with random weights whose attention is of heads of 256, or of
-// latents of 576: that of published ones, which kernels are made for.
+// wide are models of two layers with random weights whose attention is of heads of 80, 96 or 256,
+// or of latents of 576: that of published ones, which kernels are made for.
 func wide(t *testing.T) (list []fixture) {
 	for _, y := range []struct {
 		name   string
@@ -26,6 +26,8 @@ func wide(t *testing.T) (list []fixture) {
 	}{
 		{"gemma2-tiny", map[string]any{"head_dim": 256, "query_pre_attn_scalar": 256}},
 		{"deepseekv2-tiny", map[string]any{"kv_lora_rank": 512, "qk_rope_head_dim": 64}},
+		{"gptneox-tiny", map[string]any{"hidden_size": 160, "num_attention_heads": 2}},
+		{"phi3-tiny", map[string]any{"hidden_size": 384, "num_attention_heads": 4}},
 	} {
 		raw, err := os.ReadFile(filepath.Join(models, y.name, "config.json"))
 		if err != nil {
@@ -87,7 +89,7 @@ func writeRandom(t *testing.T, dir string, raw []byte) {
 	}
 }
 
-// TestCUDAHeads holds models with heads of 256 and with latents of 576 to CPUs in float32: greedy
+// TestCUDAHeads holds models with wide heads and with latents of 576 to CPUs in float32: greedy
 // tokens are equal, but where the best two are near, and logits are within three times of what CPUs
 // in bfloat16 are off by, which round neither queries nor a softmax's weights.
 func TestCUDAHeads(t *testing.T) {

@@ -184,7 +184,8 @@ func (r *run) fits(shape *Shape, most int) (int, error) {
 // fill gives all positions of the cache keys and values, so that attention meets numbers.
 func (s *session) fill(shape *Shape, seed uint64) error {
 	const most = 4096
-	width := shape.KVHeads * shape.HeadDim
+	l := shape.layer()
+	width := l.Heads * l.Dim
 	random := rand.New(rand.NewPCG(seed, 1))
 	total := s.total()
 	n := min(most, total)
@@ -194,14 +195,17 @@ func (s *session) fill(shape *Shape, seed uint64) error {
 		v[i] = float32(random.NormFloat64())
 	}
 	kv.Memory.Filled()
+	keys, values := kv.Columns(0, width), kv.Columns(width, width)
+	if l.Kind == compute.Latent {
+		values = compute.View{}
+	}
 	slots := make([]int32, n)
 	for from := 0; from+n <= total; from += n {
 		for i := range slots {
 			slots[i] = int32(from + i)
 		}
 		for layer := range shape.Layers {
-			s.device.WriteCache(s.cache, layer, kv.Columns(0, width), kv.Columns(width, width),
-				compute.CacheScales{}, slots)
+			s.device.WriteCache(s.cache, layer, keys, values, compute.CacheScales{}, slots)
 		}
 	}
 	return s.device.Err()

@@ -21,11 +21,15 @@ func TestBench(t *testing.T) {
 	if err != nil || bandwidth <= 0 {
 		t.Fatal(bandwidth, err)
 	}
-	shape := tinyShape(64)
-	if err := r.benchShape(t.Context(), &shape, bandwidth, 0); err != nil {
-		t.Fatal(err)
+	latent := tinyShape(16)
+	latent.Latent, latent.Turned, latent.Experts, latent.PerToken, latent.Shared = 32, 16, 4, 2, 1
+	latent.prefills = nil
+	for _, shape := range []Shape{tinyShape(64), latent} {
+		if err := r.benchShape(t.Context(), &shape, bandwidth, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if len(rows) != 3 || rows[1].Name != "tiny decode 3 at 72" || rows[1].Peer == nil ||
+	if len(rows) != 5 || rows[1].Name != "tiny decode 3 at 72" || rows[1].Peer == nil ||
 		*rows[1].Ours <= 0 || *rows[1].Floor <= 0 || rows[2].Peer != nil ||
 		!strings.Contains(rows[2].Note, "7 rounds") {
 		t.Errorf("%+v", rows)

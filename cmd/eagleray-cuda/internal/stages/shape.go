@@ -9,14 +9,18 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
-// Shape is a model of Qwen3's architecture, with dummy weights.
+// Shape is a model of Qwen3's architecture, or of DeepSeek's, with dummy weights.
 type Shape struct {
 	Name                                  string
 	Hidden, Inner, Layers, Heads, KVHeads int
 	HeadDim, Vocabulary                   int
 	Tied                                  bool
-	// Experts are those of each layer, of which rows have PerToken; 0 for none. Inner is one's.
-	Experts, PerToken int
+	// Experts are those of each layer, of which rows have PerToken; 0 for none, and all rows
+	// Shared ones besides. Inner is one's.
+	Experts, PerToken, Shared int
+	// Latent is how many dimensions the keys and values of all heads have together, and Turned how
+	// many more of keys positions turn; 0 of a model without latents.
+	Latent, Turned int
 	// Quantization is what weights are made as they are loaded, "" for what they are, Cache what
 	// keys and values are stored in.
 	Quantization string
@@ -48,6 +52,9 @@ func measured() []Shape {
 		{Name: "heads of 256", Hidden: 3584, Inner: 14336, Layers: 28, Heads: 16, KVHeads: 8,
 			HeadDim: 256, Vocabulary: 151936, context: 1024, batches: batches,
 			prefills: prefills},
+		{Name: "deepseek-v2-lite of 4 layers", Hidden: 2048, Inner: 1408, Layers: 4, Heads: 16,
+			HeadDim: 128, Latent: 512, Turned: 64, Vocabulary: 102400, Experts: 64, PerToken: 6,
+			Shared: 2, context: 1024, batches: batches, prefills: prefills},
 	}
 }
 
@@ -77,9 +84,19 @@ func (s *Shape) config() (*model.Config, error) {
 		"attention_bias": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
 	}
 	if s.Experts > 0 {
+		config["num_experts_per_tok"], config["moe_intermediate_size"] = s.PerToken, s.Inner
+	}
+	switch {
+	case s.Latent > 0:
+		config["architectures"], config["model_type"] = []string{"DeepseekV2ForCausalLM"},
+			"deepseek_v2"
+		config["num_key_value_heads"], config["q_lora_rank"] = s.Heads, nil
+		config["kv_lora_rank"], config["qk_rope_head_dim"] = s.Latent, s.Turned
+		config["qk_nope_head_dim"], config["v_head_dim"] = s.HeadDim, s.HeadDim
+		config["n_routed_experts"], config["n_shared_experts"] = s.Experts, s.Shared
+	case s.Experts > 0:
 		config["architectures"], config["model_type"] = []string{"Qwen3MoeForCausalLM"}, "qwen3_moe"
-		config["num_experts"], config["num_experts_per_tok"] = s.Experts, s.PerToken
-		config["moe_intermediate_size"], config["norm_topk_prob"] = s.Inner, true
+		config["num_experts"], config["norm_topk_prob"] = s.Experts, true
 		config["decoder_sparse_step"], config["mlp_only_layers"] = 1, []int{}
 	}
 	raw, err := json.Marshal(config)
@@ -97,8 +114,12 @@ func (s *Shape) config() (*model.Config, error) {
 // headNumbers those of the output head.
 func (s *Shape) layerNumbers(experts float64) float64 {
 	attention := s.Hidden * s.HeadDim * (2*s.Heads + 2*s.KVHeads)
+	if s.Latent > 0 {
+		attention = s.Hidden*(s.Heads*(2*s.HeadDim+s.Turned)+s.Latent+s.Turned) +
+			s.Latent*s.Heads*2*s.HeadDim
+	}
 	return float64(s.Layers) * (float64(attention+s.Hidden*s.Experts) +
-		experts*float64(3*s.Hidden*s.Inner))
+		(experts+float64(s.Shared))*float64(3*s.Hidden*s.Inner))
 }
 
 // had are the experts that so many rows have at all where their choices are even; one of a layer
@@ -128,9 +149,18 @@ func (s *Shape) layerBytes(rows float64) float64 {
 
 func (s *Shape) headNumbers() float64 { return float64(s.Hidden) * float64(s.Vocabulary) }
 
+// layer is what the cache has of each layer.
+func (s *Shape) layer() compute.CacheLayer {
+	if s.Latent > 0 {
+		return compute.CacheLayer{Kind: compute.Latent, Heads: 1, Dim: s.Latent + s.Turned,
+			Values: s.Latent}
+	}
+	return compute.CacheLayer{Heads: s.KVHeads, Dim: s.HeadDim}
+}
+
 // positionBytes is what the cache has of a position.
 func (s *Shape) positionBytes() float64 {
-	return float64(2 * s.Layers * s.KVHeads * (s.HeadDim*s.Cache.Size() + s.Cache.ScaleSize()))
+	return float64(s.Layers * s.layer().Bytes(1, s.Cache))
 }
 
 // Work is what a step cannot do without: each weight is read once, and the keys and values of each
@@ -143,21 +173,22 @@ type Work struct {
 
 // decoding is the work of a step of so many sequences, a row each, of so many positions.
 func (s *Shape) decoding(sequences, positions int) Work {
-	n := float64(sequences)
+	n, l := float64(sequences), s.layer()
 	numbers := s.layerNumbers(s.each()) + s.headNumbers()
 	return Work{Weights: s.layerBytes(n) + 2*s.headNumbers(),
 		Cache:     n * float64(positions) * s.positionBytes(),
 		Linear:    2 * n * numbers,
-		Attention: 4 * n * float64(s.Layers*s.Heads*s.HeadDim) * float64(positions)}
+		Attention: 2 * n * float64(s.Layers*s.Heads*(l.Dim+l.ValueDim())) * float64(positions)}
 }
 
-// prefilling is the work of a prompt of so many tokens, with the logits of the last one.
+// prefilling is the work of a prompt of so many tokens, with the logits of the last one: no latent
+// is in the cache before, so that attention may be of the heads' own dimensions.
 func (s *Shape) prefilling(n int) Work {
 	rows := float64(n)
 	return Work{Weights: s.layerBytes(rows) + 2*s.headNumbers(),
 		Cache:     rows * s.positionBytes(),
 		Linear:    2*rows*s.layerNumbers(s.each()) + 2*s.headNumbers(),
-		Attention: 2 * rows * rows * float64(s.Layers*s.Heads*s.HeadDim)}
+		Attention: rows * rows * float64(s.Layers*s.Heads*(2*s.HeadDim+s.Turned))}
 }
 
 // Bytes is what the step reads at least.

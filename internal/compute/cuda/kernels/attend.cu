@@ -325,12 +325,12 @@ struct Fold {
   int heads, dim, segments, segment, window, ldy, type;
 };
 
-// fold adds a row's segments in their order, 128 dimensions of a head per block, one per thread: 32
-// are on their way at a time. What they are multiplied by is made by a lane for each (see merge): the
+// fold adds a row's segments in their order, up to 128 dimensions of a head per block, one per
+// thread: 32 are on their way at a time. What they are multiplied by is made by a lane for each (see merge): the
 // greatest score so far does not depend on the order.
 KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
   const int head = blockIdx.x, row = p.rows[blockIdx.y], lane = threadIdx.x & 31;
-  const int d = blockIdx.z * 128 + threadIdx.x;
+  const int d = blockIdx.z * blockDim.x + threadIdx.x;
   const int position = p.positions[row], last = position / p.segment;
   const int from = p.window > 0 ? max(0, position - p.window + 1) / p.segment : 0;
   const size_t first = ((size_t)row * p.heads + head) * p.segments;
@@ -341,7 +341,7 @@ KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
     float part[32];
 #pragma unroll
     for (int i = 0; i < 32; i++)
-      part[i] = load_now(p.parts + (first + n + i) * p.dim + d, n + i <= last);
+      part[i] = load_now(p.parts + (first + n + i) * p.dim + d, n + i <= last && d < p.dim);
     const bool there = n + lane <= last;
     const float* limits = p.limits + 2 * (first + n + lane);
     const float score = load_now(limits, there), sum = load_now(limits + 1, there);
@@ -366,6 +366,7 @@ KERNEL __launch_bounds__(128) fold(const __grid_constant__ Fold p) {
       out = merged(b, out, w, part[i]);
     }
   }
+  if (d >= p.dim) return;
   float v = __fmul_rn(out, finish(s, p.sinks, head));
   size_t at = (size_t)row * p.ldy + head * p.dim + d;
   p.y[at] = v;

@@ -63,8 +63,9 @@ struct Attention {
 // sequence was cut.
 #define TILE 64
 
-// attend_row computes a head of a row per block, by FMA, for any dimension: scores of a tile, two
-// threads for each, a softmax as it goes ("Online normalizer calculation for softmax",
+// attend_row computes a head of a row per block by FMA, where tensor cores do not: in float32, of
+// rows that look ahead, of heads and latents that split.cu is not for. Scores of a tile have two
+// threads each, a softmax as it goes ("Online normalizer calculation for softmax",
 // https://arxiv.org/abs/1805.02867), then the values, a dimension per thread.
 template <bool coded>
 DI void attend_row(const Attention& p) {

@@ -69,6 +69,13 @@ DI void unpacked(u32 (&a)[4], const u32* codes, u32 shift, const u32* pairs) {
   }
 }
 
+// pair_up makes the table of pairs of a block: two codes have a byte.
+template <int type, int threads>
+DI void pair_up(u32* pairs, const Quantised& q) {
+  for (int i = threadIdx.x; i < 256; i += threads)
+    pairs[i] = pack<type>(q.numbers[i & 15], q.numbers[i >> 4]);
+}
+
 DI float factor_at(u32 address, int feature, int half) {
   if (half) {
     u16 v;

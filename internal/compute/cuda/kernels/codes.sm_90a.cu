@@ -247,9 +247,7 @@ DI void codes_groups(const CodesGroups& p) {
   const int warp = threadIdx.x >> 5;
   const Tiling<128, 128, EXPERTS> tiling(p.t, ends);
   const Ring<STAGES> ring(barriers);
-  if (bits == 4 && p.q.form == TABLE)
-    for (int i = threadIdx.x; i < 256; i += BLOCK)
-      table[i] = pack<type>(p.q.numbers[i & 15], p.q.numbers[i >> 4]);
+  if (bits == 4 && p.q.form == TABLE) pair_up<type, BLOCK>(table, p.q);
   __syncthreads();
 
   if (warp >= COPYING * 4) {

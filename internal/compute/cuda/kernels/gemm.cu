@@ -113,9 +113,7 @@ DI void tile(const Gemm& p) {
   const int steps = (p.kpad + 63) / 64;
   Groups ahead(p.q, begin), now = ahead;
   const int last = (p.q.lead + begin + width - 1) / p.q.group;
-  if (bits == 4 && p.q.form == TABLE)
-    for (int i = tid; i < 256; i += THREADS)
-      pairs[i] = pack<type>(p.q.numbers[i & 15], p.q.numbers[i >> 4]);
+  if (bits == 4 && p.q.form == TABLE) pair_up<type, THREADS>(pairs, p.q);
 
   // Where the thread's pieces come from, of the step that is fetched next, and where they go to.
   // Those that are not there are copied as zeros from others' places.

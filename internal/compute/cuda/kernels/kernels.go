@@ -41,6 +41,14 @@ func (k ID) Name() string { return names[k] }
 // File is the name of the file that the kernel is in.
 func (k ID) File() string { return files[k] }
 
+// F16 is the kernel that computes in float16 what one does in bfloat16; others are what they are.
+func (k ID) F16() ID {
+	if like := inF16[k]; like != 0 {
+		return like
+	}
+	return k
+}
+
 // Fits says whether devices of a compute capability have the kernel: one of a file that is named
 // for an architecture is for that alone.
 func (k ID) Fits(major, minor int) bool {

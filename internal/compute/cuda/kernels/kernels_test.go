@@ -3,8 +3,18 @@ package kernels
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 )
+
+// TestF16 wants the kernel of float16 for each of bfloat16, and others as they are.
+func TestF16(t *testing.T) {
+	for k := range Count {
+		if want := strings.Replace(k.Name(), "bf16", "f16", 1); k.F16().Name() != want {
+			t.Errorf("kernel %s is %s in float16", k.Name(), k.F16().Name())
+		}
+	}
+}
 
 // TestCubins wants all files for each architecture that GPUs have, the best of those that they
 // execute, and none for others.

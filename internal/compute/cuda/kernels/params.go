@@ -364,6 +364,44 @@ var files = [Count]string{
 	SplitLatentF16:        "split",
 }
 
+// inF16 are the kernels of float16, by those of bfloat16.
+var inF16 = [Count]ID{
+	Attend64BF16:          Attend64F16,
+	Attend128BF16:         Attend128F16,
+	AttendFew64BF16:       AttendFew64F16,
+	AttendFew128BF16:      AttendFew128F16,
+	AttendSegments64BF16:  AttendSegments64F16,
+	AttendSegments128BF16: AttendSegments128F16,
+	SumInputsBF16:         SumInputsF16,
+	GemmGroupsBF16Codes4:  GemmGroupsF16Codes4,
+	GemmGroupsBF16Codes8:  GemmGroupsF16Codes8,
+	Gemm8BF16:             Gemm8F16,
+	Gemm16BF16:            Gemm16F16,
+	Gemm32BF16:            Gemm32F16,
+	Gemm64BF16:            Gemm64F16,
+	Gemm128BF16:           Gemm128F16,
+	Gemm8BF16Codes4:       Gemm8F16Codes4,
+	Gemm16BF16Codes4:      Gemm16F16Codes4,
+	Gemm32BF16Codes4:      Gemm32F16Codes4,
+	Gemm64BF16Codes4:      Gemm64F16Codes4,
+	Gemm128BF16Codes4:     Gemm128F16Codes4,
+	Gemm8BF16Codes8:       Gemm8F16Codes8,
+	Gemm16BF16Codes8:      Gemm16F16Codes8,
+	Gemm32BF16Codes8:      Gemm32F16Codes8,
+	Gemm64BF16Codes8:      Gemm64F16Codes8,
+	Gemm128BF16Codes8:     Gemm128F16Codes8,
+	AttendGroups64BF16:    AttendGroups64F16,
+	AttendGroups128BF16:   AttendGroups128F16,
+	CompareProductsBF16:   CompareProductsF16,
+	GemmGroupsBF16:        GemmGroupsF16,
+	GemmGroups256BF16:     GemmGroups256F16,
+	GemmGroupsTreeBF16:    GemmGroupsTreeF16,
+	SplitCodesBF16:        SplitCodesF16,
+	SplitBF16:             SplitF16,
+	SplitLatentCodesBF16:  SplitLatentCodesF16,
+	SplitLatentBF16:       SplitLatentF16,
+}
+
 // AttendParams are those of attend.cuh's Attend.
 type AttendParams struct {
 	Q           driver.Ptr

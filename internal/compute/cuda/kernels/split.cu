@@ -1,4 +1,4 @@
-// Attention by tensor cores for caches of codes, heads of 256 and latents. A block's warps split
+// Attention by tensor cores for caches of codes, heads of any size and latents. A block's warps split
 // what they compute in two ways: of a tile's scores each has those of 16 positions, of its outputs
 // a quarter of the dimensions; between, they exchange scores, as FlashMLA does
 // (https://github.com/deepseek-ai/FlashMLA). So what was copied is read once for scores and once
@@ -17,7 +17,7 @@ struct Split {
   Attend a;
   Unpacking codes;
   int head_bytes;  // of a head in a block of the cache
-  int dim;         // of keys and values: 64, 128 or 256
+  int dim;         // of keys and values, even; the cache has it padded to a multiple of 16
   int group;       // heads that share keys
   int segment;     // of 2^segment tiles
   int stages;      // tiles that there is room for: one, or two
@@ -72,8 +72,8 @@ struct Memory {
   static constexpr int PITCH = VALUES * SIZE + 16;  // of values
   int pitch, values, scales, stage;                 // of keys, and where what is
 
-  DI Memory(int dim)
-      : pitch(dim * SIZE + 16),
+  DI Memory(int wide)
+      : pitch(wide * SIZE + 16),
         values(latent ? 0 : TILE * pitch),
         scales(values + TILE * (latent ? pitch : PITCH)),
         stage(scales + SCALES) {}
@@ -104,10 +104,12 @@ DI void attend_split(const Split& split) {
   extern __shared__ __align__(128) u8 memory[];
   const Attend& p = split.a;
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x >> 5, 0);
-  const int K = latent ? 576 : split.dim, V = latent ? 512 : split.dim;
-  const M in(K);
+  // Dimensions of queries, of rows of the cache, of what products go through, and of outputs.
+  const int dim = latent ? 576 : split.dim, K = (dim + 15) & ~15, wide = (dim + 31) & ~31;
+  const int V = latent ? 512 : dim;
+  const M in(wide);
   const u32 queries = shared_address(memory) + split.stages * in.stage + lane * 16;
-  const u32 scores = queries + TILES * K * 32, weighed = scores + TILES * M::SCORES;
+  const u32 scores = queries + TILES * wide * 32, weighed = scores + TILES * M::SCORES;
   const u32 sums = weighed + TILES * M::WEIGHTS, alphas = sums + TILES * M::SUMS - lane * 8;
   const int* item = p.items + 4 * blockIdx.x;
   const int row0 = item[0], group = split.group, units = item[1] * group;
@@ -139,20 +141,24 @@ DI void attend_split(const Split& split) {
     auto bytes = [&](int r, int n) {
       return block >= 0 && at + r <= highest && at + r >= lowest ? n : 0;
     };
-    // copy copies 16 rows, of which so many pieces of 16 bytes.
-    auto copy = [&](u32 to, int pitch, int pieces, const u8* from) {
-      const int shift = 31 - __clz(pieces);
+    // copy copies 16 rows, of which so many dimensions in pieces of 16 bytes. Those between K and
+    // wide are zero.
+    auto copy = [&](u32 to, int pitch, int dims, int at, const u8* from) {
+      const int pieces = dims * M::SIZE / 16, there = (K - at) * M::SIZE / 16;
+      const int shift = 32 - __clz(pieces - 1);
 #pragma unroll 1
-      for (int i = lane; i < 16 * pieces; i += 32) {
-        const int r = latent ? i / pieces : i >> shift, c = i - r * pieces;
-        copy16(to + r * pitch + c * 16, from + r * K * M::SIZE + c * 16, bytes(r, 16));
+      for (int i = lane; i < (latent ? 16 * pieces : 16 << shift); i += 32) {
+        const int r = latent ? i / pieces : i >> shift, c = i - (latent ? r * pieces : r << shift);
+        if (latent || c < pieces)
+          copy16(to + r * pitch + c * 16, from + r * K * M::SIZE + min(c, there - 1) * 16,
+                 c < there ? bytes(r, 16) : 0);
       }
     };
     const u8* from = (const u8*)p.cache + unit + (size_t)offset * K * M::SIZE;
-    copy(stage + own * in.pitch, in.pitch, K * M::SIZE / 16, from);
+    copy(stage + own * in.pitch, in.pitch, wide, 0, from);
     if (!latent)
-      copy(stage + in.values + own * M::PITCH, M::PITCH, min(V, M::VALUES) * M::SIZE / 16,
-           from + values + from_value * M::SIZE);
+      copy(stage + in.values + own * M::PITCH, M::PITCH, min(wide - from_value, M::VALUES),
+           from_value, from + values + from_value * M::SIZE);
     const int r = lane % 16, kind = lane / 16;
     if (coded && kind < KINDS)
       copy4(stage + in.scales + (kind * TILE + own + r) * 4,
@@ -172,15 +178,16 @@ DI void attend_split(const Split& split) {
   __syncthreads();
   // Of codes a product's dimensions are in the order in which unpack has them.
 #pragma unroll 1
-  for (int i = warp; i < TILES * K / 16; i += WARPS) {
-    const int m = TILES > 1 && i >= K / 16 ? 1 : 0, k = i - m * (K / 16);
+  for (int i = warp; i < TILES * wide / 16; i += WARPS) {
+    const int m = TILES > 1 && i >= wide / 16 ? 1 : 0, k = i - m * (wide / 16);
     u32 v[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int2 place = places[m * 16 + (lane >> 2) + j % 2 * 8];
       const int d = k * 16 + (coded ? (lane & 3) * 4 + j / 2 : (lane & 3) * 2 + j / 2 * 8);
-      const float* q = p.q + (size_t)place.x * p.ldq + place.y * K + d;
-      v[j] = place.x >= 0 ? pack<type>(q[0], q[coded ? 2 : 1]) : 0;
+      const float* q = p.q + (size_t)place.x * p.ldq + place.y * dim;
+      auto number = [&](int d) { return place.x >= 0 && (latent || d < dim) ? q[d] : 0.0f; };
+      v[j] = pack<type>(number(d), number(d + 1 + coded));
     }
     store16(queries + i * 512, v);
   }
@@ -226,19 +233,19 @@ DI void attend_split(const Split& split) {
     for (int i = 0; i < TILES * 2 * CHAINS * 4; i++) (&s[0][0][0][0])[i] = 0.0f;
     u32 keys = other + (own + (lane & 7) + (lane >> 4) * 8) * in.pitch + (lane >> 3 & 1) * 16;
     u32 query = queries;
-#pragma unroll 1
-    for (int c = 0; c < K / 64; c++) {
+#pragma unroll 2
+    for (int c = 0; c < wide / 32; c++) {
       auto score = [&](int k, const u32* b) {
 #pragma unroll
         for (int m = 0; m < TILES; m++) {
           u32 a[4];
-          load16(a, query + (m * (K / 16) + k) * 512);
+          load16(a, query + (m * (wide / 16) + k) * 512);
           multiply<type>(s[m][0][k % CHAINS], a, b[0], b[1]);
           multiply<type>(s[m][1][k % CHAINS], a, b[2], b[3]);
         }
       };
 #pragma unroll
-      for (int k = 0; k < 4; k += 1 + coded) {
+      for (int k = 0; k < 2; k += 1 + coded) {
         u32 b[4];
         matrices4(b, keys + k * 16 * M::SIZE);
         if constexpr (coded) {
@@ -252,8 +259,8 @@ DI void attend_split(const Split& split) {
           score(k, b);
         }
       }
-      keys += 64 * M::SIZE;
-      query += 4 * 512;
+      keys += 32 * M::SIZE;
+      query += 2 * 512;
     }
 #pragma unroll
     for (int m = 0; m < TILES; m++)
@@ -367,8 +374,9 @@ DI void attend_split(const Split& split) {
           if (value == 0 && (lane & 3) == 0) ((State*)p.limits)[at] = y[m].part[i];
 #pragma unroll
           for (int n = 0; n < OWN / 8; n++)
-            *(float2*)(p.parts + at * V + value + pair_at<coded>(n)) =
-                pair<coded>(y[m].o, i, n);
+            if (latent || value + pair_at<coded>(n) < V)
+              *(float2*)(p.parts + at * V + value + pair_at<coded>(n)) =
+                  pair<coded>(y[m].o, i, n);
         }
         y[m].begin();
       }
@@ -387,6 +395,7 @@ DI void attend_split(const Split& split) {
       const size_t at = (size_t)place.x * p.ldy + place.y * V + value;
 #pragma unroll
       for (int n = 0; n < OWN / 8; n++) {
+        if (!latent && value + pair_at<coded>(n) >= V) break;
         float2 v = pair<coded>(y[m].out, i, n);
         v = {__fmul_rn(v.x, f), __fmul_rn(v.y, f)};
         *(float2*)(p.y + at + pair_at<coded>(n)) = v;

@@ -66,9 +66,6 @@ func (a attentionShape) attendCase(dtype compute.DType) Case {
 		if a.args.HeadDim == 128 {
 			about[i]++
 		}
-		if dtype == compute.Float16 {
-			about[i] += kernels.Attend64F16 - kernels.Attend64BF16
-		}
 	}
 	if segments {
 		about = append(about, kernels.Fold)

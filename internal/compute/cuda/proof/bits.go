@@ -69,9 +69,11 @@ func (s *subject) bits(ctx context.Context, opt Options, report func(Sameness)) 
 		s.weights = append(s.weights, w)
 		report(s.productBits(fmt.Sprintf("%v in groups of %d, product", p.kind, p.group), w))
 	}
-	for _, a := range []attentionShape{{args: plain(2, 1, 16)}, {args: plain(4, 2, 64)},
-		{args: plain(4, 2, 128)}, {args: windowed(plain(2, 1, 64), 100)},
+	for _, a := range []attentionShape{{args: plain(2, 1, 40), values: 32},
+		{args: plain(4, 2, 64)}, {args: plain(4, 2, 128)}, {args: windowed(plain(2, 1, 64), 100)},
 		{args: plain(4, 2, 128), cache: compute.E4M3}, {args: windowed(plain(2, 1, 256), 100)},
+		{args: plain(3, 1, 80)}, {args: plain(2, 1, 112), cache: compute.Int8, cost: Full},
+		{args: windowed(plain(16, 1, 192), 100), cost: Full},
 		{args: plain(5, 1, 576), values: 512, cache: compute.Int8, cost: Full}} {
 		if a.cost > opt.Cost {
 			continue

@@ -10,20 +10,14 @@ import (
 // groupCases are of what warp groups compute: products and attention of many rows, of the same
 // references as those of other kernels.
 func groupCases(dtype compute.DType) (list []Case) {
-	product, attend64 := kernels.GemmGroupsBF16, kernels.AttendGroups64BF16
-	attend128, compared := kernels.AttendGroups128BF16, kernels.CompareProductsBF16
-	if dtype == compute.Float16 {
-		product, attend64 = kernels.GemmGroupsF16, kernels.AttendGroups64F16
-		attend128, compared = kernels.AttendGroups128F16, kernels.CompareProductsF16
-	}
-	list = append(list, Case{Name: "wgmma and mma add alike", Kernels: []kernels.ID{compared},
-		groups: true, run: func(s *subject) {
+	product, product256 := kernels.GemmGroupsBF16, kernels.GemmGroups256BF16
+	tree := kernels.GemmGroupsTreeBF16
+	list = append(list, Case{Name: "wgmma and mma add alike",
+		Kernels: []kernels.ID{kernels.CompareProductsBF16}, groups: true, run: func(s *subject) {
 			differing, _, err := s.CompareProducts()
 			s.check(err)
 			s.report("sums with other bits", []float32{float32(differing)}, []float64{0}, exactly)
 		}})
-	product256 := product + kernels.GemmGroups256BF16 - kernels.GemmGroupsBF16
-	tree := product + kernels.GemmGroupsTreeBF16 - kernels.GemmGroupsBF16
 	for _, p := range []struct {
 		productShape
 		// few is how many multiprocessors there are to be, for blocks that compute several tiles.
@@ -65,9 +59,9 @@ func groupCases(dtype compute.DType) (list []Case) {
 		{args: plain(32, 8, 128), sequences: []sequence{{0, 2000}}, cost: Large},
 		{args: plain(16, 8, 128), sequences: []sequence{{6000, 300}}, cost: Large},
 	} {
-		k, tolerance := attend64, 4e-3 // as attendCase has it
+		k, tolerance := kernels.AttendGroups64BF16, 4e-3 // as attendCase has it
 		if a.args.HeadDim == 128 {
-			k = attend128
+			k = kernels.AttendGroups128BF16
 		}
 		if dtype == compute.Float16 {
 			tolerance = 5e-4
@@ -83,10 +77,6 @@ func groupCases(dtype compute.DType) (list []Case) {
 // codesByGroups are products of quantised weights: of each form that codes have, groups that end
 // within steps and go on over them, and chunks that blocks add or leave apart.
 func codesByGroups(dtype compute.DType) (list []Case) {
-	codes4, sums := kernels.GemmGroupsBF16Codes4, kernels.SumInputsBF16
-	if dtype == compute.Float16 {
-		codes4, sums = kernels.GemmGroupsF16Codes4, kernels.SumInputsF16
-	}
 	for _, p := range []struct {
 		codesShape
 		few int // multiprocessors
@@ -122,13 +112,13 @@ func codesByGroups(dtype compute.DType) (list []Case) {
 		{codesShape{kind: compute.CodeE4M3, group: 128, rows: 2048, out: 6144, in: 4096, of: 4096,
 			chunks: 1, cost: Large}, 132},
 	} {
-		k := codes4
+		k := kernels.GemmGroupsBF16Codes4
 		if p.kind != compute.Code4 {
-			k += kernels.GemmGroupsBF16Codes8 - kernels.GemmGroupsBF16Codes4
+			k = kernels.GemmGroupsBF16Codes8
 		}
 		about := []kernels.ID{k}
 		if p.offsets {
-			about = append(about, sums)
+			about = append(about, kernels.SumInputsBF16)
 		}
 		list = append(list, Case{Name: fmt.Sprintf("%s, by warp groups, by %d", p.name(), p.few),
 			Kernels: about, cost: p.cost, groups: true, run: func(s *subject) {
@@ -142,9 +132,6 @@ func codesByGroups(dtype compute.DType) (list []Case) {
 // expertsByGroups are mixtures whose experts have many rows.
 func expertsByGroups(dtype compute.DType) (list []Case) {
 	plain, codes4 := kernels.GemmGroupsBF16, kernels.GemmGroupsBF16Codes4
-	if dtype == compute.Float16 {
-		plain, codes4 = kernels.GemmGroupsF16, kernels.GemmGroupsF16Codes4
-	}
 	two, eight := compute.Routing{PerToken: 2}, compute.Routing{PerToken: 8, Normalise: true}
 	for _, p := range []struct {
 		mixtureShape

@@ -42,25 +42,21 @@ func productCases(dtype compute.DType) (list []Case) {
 
 // productKernel is the kernel that the device has for so many rows.
 func productKernel(rows int, dtype compute.DType) kernels.ID {
-	k := kernels.Gemm128BF16
 	switch {
 	case dtype == compute.Float32 && rows <= 16:
 		return kernels.Gemm4F32
 	case dtype == compute.Float32:
 		return kernels.Gemm32F32
 	case rows <= 8:
-		k = kernels.Gemm8BF16
+		return kernels.Gemm8BF16
 	case rows <= 16:
-		k = kernels.Gemm16BF16
+		return kernels.Gemm16BF16
 	case rows <= 32:
-		k = kernels.Gemm32BF16
+		return kernels.Gemm32BF16
 	case rows <= 64:
-		k = kernels.Gemm64BF16
+		return kernels.Gemm64BF16
 	}
-	if dtype == compute.Float16 {
-		k += kernels.Gemm8F16 - kernels.Gemm8BF16
-	}
-	return k
+	return kernels.Gemm128BF16
 }
 
 // productTolerance is for sums of so many products in float32: each step of the tensor cores, of 16

@@ -97,23 +97,28 @@ var sixteenBits = [...]compute.DType{compute.BFloat16, compute.Float16}
 func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
-			codesCases(dtype), cacheCases(), attentionCases(), attendCases(dtype),
+			codesCases(dtype), cacheCases(), attentionCases(dtype), attendCases(dtype),
 			splitCases(dtype), deltaCases(), groupCases(dtype), adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			list = add(list, some, dtype, cost)
 		}
 	}
-	for _, some := range [][]Case{productCases(compute.Float32), normCases(), attentionCases(),
-		adapterCases()} {
+	for _, some := range [][]Case{productCases(compute.Float32), normCases(),
+		attentionCases(compute.Float32), adapterCases()} {
 		list = add(list, some, compute.Float32, cost)
 	}
 	return list
 }
 
-// add adds cases of a type, up to a cost.
+// add adds cases of a type, up to a cost. The kernels of those of float16 are named by others'.
 func add(list, some []Case, dtype compute.DType, cost Cost) []Case {
 	for _, c := range some {
 		c.DType = dtype
+		for i, k := range c.Kernels {
+			if dtype == compute.Float16 {
+				c.Kernels[i] = k.F16()
+			}
+		}
 		if c.cost <= cost {
 			list = append(list, c)
 		}

@@ -77,7 +77,7 @@ func TestBits(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		})
-	if err != nil || n != 20 {
+	if err != nil || n != 22 {
 		t.Errorf("%d results, %v", n, err)
 	}
 }

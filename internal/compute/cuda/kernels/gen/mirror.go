@@ -128,6 +128,15 @@ func mirror(all []source) []byte {
 			fmt.Fprintf(&b, "%s: %q,\n", exported(k.name), strings.TrimSuffix(s.file, ".cu"))
 		}
 	}
+	b.WriteString("}\n\n// inF16 are the kernels of float16, by those of bfloat16.\n" +
+		"var inF16 = [Count]ID{\n")
+	for _, s := range all {
+		for _, k := range s.kernels {
+			if like := strings.Replace(k.name, "bf16", "f16", 1); like != k.name {
+				fmt.Fprintf(&b, "%s: %s,\n", exported(k.name), exported(like))
+			}
+		}
+	}
 	b.WriteString("}\n")
 	for _, s := range all {
 		for _, y := range s.structs {
