@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
@@ -20,6 +22,9 @@ type cache struct {
 	given map[*float32]compute.Memory // scales of checkpoints
 }
 
+// mostValues is how many dimensions of values a block computes at most: four of each thread.
+const mostValues = 4 * 128
+
 // NewCache makes a KV cache.
 func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	if err := shape.Check(); err != nil {
@@ -29,6 +34,10 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 		given: map[*float32]compute.Memory{}}
 	size := 0
 	for i, l := range shape.Layers {
+		if l.Vectors() > 0 && l.ValueDim() > mostValues {
+			return nil, fmt.Errorf("layer %d: %v: a GPU computes values of %d dimensions at most",
+				i, l, mostValues)
+		}
 		c.layers[i] = driver.Ptr(size)
 		size += l.Bytes(shape.BlockSize, shape.DType)*shape.Blocks + l.StateBytes()*shape.States
 		size = (size + ringAlign - 1) / ringAlign * ringAlign

@@ -324,3 +324,16 @@ func TestMixture(t *testing.T) {
 		})
 	}
 }
+
+// TestNewCacheRefuses wants values that no kernel has room for to be refused by their layer.
+func TestNewCacheRefuses(t *testing.T) {
+	d := machine(t, &double.Driver{})
+	for dim, want := range map[int]string{512: "", 514: "layer 1: 1 heads of 514: a GPU computes " +
+		"values of 512 dimensions at most"} {
+		_, err := d.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 1, Dim: 64},
+			{Heads: 1, Dim: dim}}, Blocks: 1, BlockSize: 16, DType: compute.BFloat16})
+		if err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("heads of %d: %v, not %q", dim, err, want)
+		}
+	}
+}
