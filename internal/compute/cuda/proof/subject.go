@@ -116,8 +116,9 @@ func stored(v []float32, dim int, dtype compute.DType) []float64 {
 		if dtype == compute.E4M3 {
 			scale = largest / codes.Number(126)
 		}
+		by := 1 / scale // as kernels do: a quotient may be next to another code
 		for _, x := range v[at : at+dim] {
-			out = append(out, float64(nearest(&numbers, x/scale))*float64(scale))
+			out = append(out, float64(nearest(&numbers, x*by))*float64(scale))
 		}
 	}
 	return out
