@@ -149,12 +149,7 @@ func probe(path string) (*report, error) {
 
 // lookForNCCL loads NCCL, as ranks do.
 func (r *report) lookForNCCL() {
-	path, off := nccl.Named()
-	if off {
-		r.WithoutNCCL = nccl.Variable + " leaves it out"
-		return
-	}
-	l, err := nccl.Open(path)
+	l, err := nccl.OpenNamed()
 	if err != nil {
 		r.WithoutNCCL = err.Error()
 		return
@@ -164,12 +159,7 @@ func (r *report) lookForNCCL() {
 
 // lookForCUBLASLt loads cuBLASLt, as ranks do.
 func (r *report) lookForCUBLASLt() {
-	path, off := cublaslt.Named()
-	if off {
-		r.WithoutCUBLASLt = cublaslt.Variable + " leaves it out"
-		return
-	}
-	l, err := cublaslt.Open(path)
+	l, err := cublaslt.OpenNamed()
 	if err != nil {
 		r.WithoutCUBLASLt = err.Error()
 		return

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/cublaslt"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/nccl"
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/stages"
 	"github.com/eagleray/eagleray/cmd/internal/cli"
@@ -170,18 +168,8 @@ func (f *proofFlags) open() error {
 		return &noDeviceError{err.Error()}
 	}
 	o.Driver = l
-	o.NCCL = func() (driver.NCCL, error) {
-		c := collectives()
-		if c.Open == nil {
-			return nil, errors.New(nccl.Variable + " leaves it out")
-		}
-		return c.Open()
-	}
-	if o.CUBLASLt = products(); o.CUBLASLt == nil {
-		o.CUBLASLt = func() (driver.CUBLASLt, error) {
-			return nil, errors.New(cublaslt.Variable + " leaves it out")
-		}
-	}
+	o.NCCL = func() (driver.NCCL, error) { return nccl.OpenNamed() }
+	o.CUBLASLt = products()
 	o.Signals = func() (list []string) {
 		for _, x := range l.Repaired() {
 			list = append(list, x.String())

@@ -36,8 +36,8 @@ func newWorker() *cobra.Command {
 
 // collectives is how ranks may use NCCL, which is opened when it is needed.
 func collectives() cuda.NCCL {
-	path, off := nccl.Named()
-	if off {
+	path, err := libcuda.Named(nccl.Variable)
+	if err != nil {
 		return cuda.NCCL{}
 	}
 	return cuda.NCCL{Between: path != "", Open: sync.OnceValues(func() (driver.NCCL, error) {
@@ -45,13 +45,9 @@ func collectives() cuda.NCCL {
 	})}
 }
 
-// products opens cuBLASLt when it is needed, nil where it is left out.
+// products opens cuBLASLt when it is needed.
 func products() func() (driver.CUBLASLt, error) {
-	path, off := cublaslt.Named()
-	if off {
-		return nil
-	}
-	return sync.OnceValues(func() (driver.CUBLASLt, error) { return cublaslt.Open(path) })
+	return sync.OnceValues(func() (driver.CUBLASLt, error) { return cublaslt.OpenNamed() })
 }
 
 // meter measures GPUs by NVML, which is opened when it is needed. Without it there are no figures,

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"unsafe"
 
@@ -20,15 +19,6 @@ import (
 // Variable is a variable of the environment that names the library, by its path or as the dynamic
 // linker finds it; "off" leaves it out.
 const Variable = "EAGLERAY_CUBLASLT"
-
-// Named is the library that Variable names, "" for none; off says that it is left out.
-func Named() (path string, off bool) {
-	path = os.Getenv(Variable)
-	if path == "off" {
-		return "", true
-	}
-	return path, false
-}
 
 // sonames are how the library is known to the dynamic linker, the newest first.
 var sonames = [...]string{"libcublasLt.so.13", "libcublasLt.so.12"}
@@ -121,31 +111,12 @@ type Library struct {
 // Open loads the library at a path or by a name; without one it searches where drivers are, too
 // (libcuda.Find). An error says what was tried, or what is wrong with what was found.
 func Open(path string) (*Library, error) {
-	var handle uintptr
-	var place string
-	var tried error
-	for _, soname := range sonames {
-		h, p, err := libcuda.Find(soname, path)
-		if err == nil {
-			handle, place, tried = h, p, nil
-			break
-		}
-		if tried = errors.Join(tried, err); path != "" {
-			break
-		}
-	}
-	if tried != nil {
-		return nil, fmt.Errorf("no %s was found (%s names one): %s", sonames[0], Variable,
-			strings.ReplaceAll(tried.Error(), "\n", "; "))
+	handle, place, err := libcuda.Find(path, sonames[:]...)
+	if err != nil {
+		return nil, fmt.Errorf("no %s was found (%s names one): %w", sonames[0], Variable, err)
 	}
 	l := &Library{path: place}
-	var missing []string
-	for e, name := range names {
-		var err error
-		if l.addresses[e], err = purego.Dlsym(handle, name); err != nil {
-			missing = append(missing, name) // which the error only repeats
-		}
-	}
+	missing := libcuda.LookUp(handle, names[:], l.addresses[:])
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("%s lacks %s", l.path, strings.Join(missing, ", "))
 	}
@@ -158,6 +129,15 @@ func Open(path string) (*Library, error) {
 		l.path = file
 	}
 	return l, nil
+}
+
+// OpenNamed is Open of what Variable names. An error may be that it leaves the library out.
+func OpenNamed() (*Library, error) {
+	path, err := libcuda.Named(Variable)
+	if err != nil {
+		return nil, err
+	}
+	return Open(path)
 }
 
 // Path is the file that was loaded, or the name it was found by where the system does not tell.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/cublaslt/cublaslttest"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
+	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/fakelib"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
@@ -211,7 +212,7 @@ func TestLayouts(t *testing.T) {
 // TestDescriptions has NVIDIA's library, where the environment names it, take all descriptions: for
 // these it needs no GPU.
 func TestDescriptions(t *testing.T) {
-	path, _ := Named()
+	path, _ := libcuda.Named(Variable)
 	if path == "" {
 		t.Skipf("skipped: descriptions of products to NVIDIA's library, which %s does not name",
 			Variable)

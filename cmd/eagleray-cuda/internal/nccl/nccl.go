@@ -27,15 +27,6 @@ import (
 // out.
 const Variable = "EAGLERAY_NCCL"
 
-// Named is the library that Variable names, "" for none; off says that it is left out.
-func Named() (path string, off bool) {
-	path = os.Getenv(Variable)
-	if path == "off" {
-		return "", true
-	}
-	return path, false
-}
-
 // soname is how the library is known to the dynamic linker.
 const soname = "libnccl.so.2"
 
@@ -116,17 +107,12 @@ var _ driver.NCCL = (*Library)(nil)
 // Open loads the library at a path or by a name; without one it searches where drivers are, too
 // (libcuda.Find). An error says what was tried, or what is wrong with what was found.
 func Open(path string) (*Library, error) {
-	handle, place, err := libcuda.Find(soname, path)
+	handle, place, err := libcuda.Find(path, soname)
 	if err != nil {
 		return nil, fmt.Errorf("no %s was found (%s names one): %w", soname, Variable, err)
 	}
 	l := &Library{path: place}
-	var missing []string
-	for e, name := range names {
-		if l.addresses[e], err = purego.Dlsym(handle, name); err != nil {
-			missing = append(missing, name) // which the error only repeats
-		}
-	}
+	missing := libcuda.LookUp(handle, names[:], l.addresses[:])
 	if l.addresses[getVersion] != 0 {
 		var version int32
 		code := l.call(getVersion, uintptr(unsafe.Pointer(&version)))
@@ -146,6 +132,15 @@ func Open(path string) (*Library, error) {
 		l.path = file
 	}
 	return l, nil
+}
+
+// OpenNamed is Open of what Variable names. An error may be that it leaves the library out.
+func OpenNamed() (*Library, error) {
+	path, err := libcuda.Named(Variable)
+	if err != nil {
+		return nil, err
+	}
+	return Open(path)
 }
 
 // Path is the file that was loaded, or the name it was found by where the system does not tell.

@@ -81,17 +81,12 @@ type Library struct {
 // Open loads and initialises the library at a path; without one it searches where the driver is
 // (libcuda.Find). An error lists what was tried, or names the call that failed.
 func Open(path string) (*Library, error) {
-	handle, place, err := libcuda.Find(soname, path)
+	handle, place, err := libcuda.Find(path, soname)
 	if err != nil {
 		return nil, fmt.Errorf("no NVML was found: %w", err)
 	}
 	l := &Library{path: place}
-	for e, name := range names {
-		// The error only repeats the name.
-		if at, err := purego.Dlsym(handle, name); err == nil {
-			l.addresses[e] = at
-		}
-	}
+	libcuda.LookUp(handle, names[:], l.addresses[:]) // not all are needed
 	if file := libcuda.FileAt(l.addresses[initialise]); file != "" {
 		l.path = file
 	}

@@ -35,7 +35,7 @@ var _ driver.Driver = (*Library)(nil)
 // what was tried, or says which of a stub library, a driver that is too old and a machine without a
 // device was found, and what to do. It is a *driver.Error where the driver gave a code.
 func Open(path string) (*Library, error) {
-	handle, place, err := Find(soname, path)
+	handle, place, err := Find(path, soname)
 	if err != nil {
 		return nil, fmt.Errorf("no CUDA driver was found: install NVIDIA's driver, or start the "+
 			"container with its GPUs (docker run --gpus all, or nvidia.com/gpu in a pod's "+

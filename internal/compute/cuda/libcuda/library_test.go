@@ -59,7 +59,7 @@ func TestSearch(t *testing.T) {
 }
 
 func TestPlaces(t *testing.T) {
-	list := places(soname, "")
+	list := places("", soname)
 	if list[0] != "libcuda.so.1" || list[1] != "/usr/local/nvidia/lib64/libcuda.so.1" ||
 		list[len(list)-1] != "/usr/lib/wsl/lib/libcuda.so.1" ||
 		!slices.Contains(list, "/usr/lib64/libcuda.so.1") {

@@ -29,22 +29,44 @@ func folders() []string {
 	return append(list, "/usr/lib64", "/usr/lib/wsl/lib")
 }
 
-// Find loads a library of the driver by its name: as the dynamic linker finds it, else from the
-// folders where container runtimes, distributions and WSL put drivers. A path that was asked for is
-// tried alone: another library in its place would hide a mistake. It returns the library's handle
-// and the place where it was found; an error lists what was tried.
-func Find(name, path string) (handle uintptr, place string, err error) {
-	return load(places(name, path))
+// Find loads a library by the first of its names that there is: as the dynamic linker finds it,
+// else from the folders where container runtimes, distributions and WSL put drivers. A path that
+// was asked for is tried alone: another library in its place would hide a mistake. It returns the
+// library's handle and the place where it was found; an error lists what was tried.
+func Find(path string, names ...string) (handle uintptr, place string, err error) {
+	return load(places(path, names...))
+}
+
+// Named is the library that a variable of the environment names, by its path or as the dynamic
+// linker finds it, "" for none. The error says that it is "off".
+func Named(variable string) (path string, err error) {
+	if path = os.Getenv(variable); path == "off" {
+		return "", errors.New(variable + " leaves it out")
+	}
+	return path, nil
+}
+
+// LookUp sets the addresses of a library's exports, 0 of those that it lacks, which it names.
+func LookUp(handle uintptr, names []string, addresses []uintptr) (missing []string) {
+	for e, name := range names {
+		var err error // which only repeats the name
+		if addresses[e], err = purego.Dlsym(handle, name); err != nil {
+			addresses[e], missing = 0, append(missing, name)
+		}
+	}
+	return missing
 }
 
 // places are what is tried, in this order.
-func places(name, path string) []string {
+func places(path string, names ...string) (list []string) {
 	if path != "" {
 		return []string{path}
 	}
-	list := []string{name}
-	for _, folder := range folders() {
-		list = append(list, filepath.Join(folder, name))
+	for _, name := range names {
+		list = append(list, name)
+		for _, folder := range folders() {
+			list = append(list, filepath.Join(folder, name))
+		}
 	}
 	return list
 }

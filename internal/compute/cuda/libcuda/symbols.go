@@ -3,8 +3,6 @@ package libcuda
 import (
 	"fmt"
 	"strings"
-
-	"github.com/ebitengine/purego"
 )
 
 // export is a function of libcuda. The names end with the version whose arguments are used here:
@@ -148,12 +146,7 @@ type addresses [exportCount]uintptr
 // lookUp finds the exports of a library.
 func lookUp(handle uintptr) *addresses {
 	a := &addresses{}
-	for e := range exportCount {
-		// The error only repeats the name.
-		if at, err := purego.Dlsym(handle, e.String()); err == nil {
-			a[e] = at
-		}
-	}
+	LookUp(handle, exportNames[:], a[:]) // some of which a driver need not have
 	return a
 }
 
