@@ -16,7 +16,7 @@ const (
 
 // attendCases are of attention by tensor cores, whose blocks have few rows or many, and a segment
 // of the positions each or all of them.
-func attendCases(dtype compute.DType) (list []Case) {
+func attendCases() (list []Case) {
 	// Few rows of long sequences are cut in segments, which are folded.
 	decoding := []sequence{{300, 1}, {129, 2}, {5, 1}}
 	var many []sequence
@@ -45,12 +45,12 @@ func attendCases(dtype compute.DType) (list []Case) {
 			cost: Large},
 		{args: plain(16, 8, 128), sequences: []sequence{{2000, 40}}, cost: Large},
 	} {
-		list = append(list, a.attendCase(dtype))
+		list = append(list, a.attendCase())
 	}
 	return list
 }
 
-func (a attentionShape) attendCase(dtype compute.DType) Case {
+func (a attentionShape) attendCase() Case {
 	var about []kernels.ID
 	many, segments := a.computed()
 	if many > 0 {
@@ -70,14 +70,19 @@ func (a attentionShape) attendCase(dtype compute.DType) Case {
 	if segments {
 		about = append(about, kernels.Fold)
 	}
+	return Case{Name: a.attendName(), Kernels: about, cost: a.cost,
+		run: func(s *subject) { s.inSegments(&a, segmentPositions) }}
+}
+
+// inSegments compares attention by tensor cores with its reference, in segments of so many
+// positions.
+func (s *subject) inSegments(a *attentionShape, positions int) {
 	// A weight may round to its neighbour, which is what its sum may be off by.
 	tolerance := 4e-3
-	if dtype == compute.Float16 {
+	if s.dtype == compute.Float16 {
 		tolerance = 5e-4
 	}
-	return Case{Name: a.attendName(), Kernels: about, cost: a.cost, run: func(s *subject) {
-		s.attention(&a, segmented(segmentPositions, dtype), tolerance)
-	}}
+	s.attention(a, segmented(positions, a.cache), tolerance)
 }
 
 func (a attentionShape) attendName() string {

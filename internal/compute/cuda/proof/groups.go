@@ -9,7 +9,7 @@ import (
 
 // groupCases are of what warp groups compute: products and attention of many rows, of the same
 // references as those of other kernels.
-func groupCases(dtype compute.DType) (list []Case) {
+func groupCases() (list []Case) {
 	product, product256 := kernels.GemmGroupsBF16, kernels.GemmGroups256BF16
 	tree := kernels.GemmGroupsTreeBF16
 	list = append(list, Case{Name: "wgmma and mma add alike",
@@ -42,8 +42,8 @@ func groupCases(dtype compute.DType) (list []Case) {
 				multiplied(s, p.productShape)
 			}})
 	}
-	list = append(list, codesByGroups(dtype)...)
-	list = append(list, expertsByGroups(dtype)...)
+	list = append(list, codesByGroups()...)
+	list = append(list, expertsByGroups()...)
 	// A warp group has fewer rows than the other, or none.
 	far := []sequence{{0, 40}, {130, 70}, {300, 31}}
 	for _, a := range []attentionShape{
@@ -59,24 +59,20 @@ func groupCases(dtype compute.DType) (list []Case) {
 		{args: plain(32, 8, 128), sequences: []sequence{{0, 2000}}, cost: Large},
 		{args: plain(16, 8, 128), sequences: []sequence{{6000, 300}}, cost: Large},
 	} {
-		k, tolerance := kernels.AttendGroups64BF16, 4e-3 // as attendCase has it
+		k := kernels.AttendGroups64BF16
 		if a.args.HeadDim == 128 {
 			k = kernels.AttendGroups128BF16
 		}
-		if dtype == compute.Float16 {
-			tolerance = 5e-4
-		}
 		list = append(list, Case{Name: a.attendName() + ", by warp groups",
-			Kernels: []kernels.ID{k}, cost: a.cost, groups: true, run: func(s *subject) {
-				s.attention(&a, segmented(segmentPositions, dtype), tolerance)
-			}})
+			Kernels: []kernels.ID{k}, cost: a.cost, groups: true,
+			run: func(s *subject) { s.inSegments(&a, segmentPositions) }})
 	}
 	return list
 }
 
 // codesByGroups are products of quantised weights: of each form that codes have, groups that end
 // within steps and go on over them, and chunks that blocks add or leave apart.
-func codesByGroups(dtype compute.DType) (list []Case) {
+func codesByGroups() (list []Case) {
 	for _, p := range []struct {
 		codesShape
 		few int // multiprocessors
@@ -130,7 +126,7 @@ func codesByGroups(dtype compute.DType) (list []Case) {
 }
 
 // expertsByGroups are mixtures whose experts have many rows.
-func expertsByGroups(dtype compute.DType) (list []Case) {
+func expertsByGroups() (list []Case) {
 	plain, codes4 := kernels.GemmGroupsBF16, kernels.GemmGroupsBF16Codes4
 	two, eight := compute.Routing{PerToken: 2}, compute.Routing{PerToken: 8, Normalise: true}
 	for _, p := range []struct {

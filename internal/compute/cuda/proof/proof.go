@@ -97,8 +97,8 @@ var sixteenBits = [...]compute.DType{compute.BFloat16, compute.Float16}
 func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
-			codesCases(dtype), cacheCases(), attentionCases(dtype), attendCases(dtype),
-			splitCases(dtype), deltaCases(), groupCases(dtype), adapterCases(),
+			codesCases(dtype), cacheCases(), attentionCases(dtype), attendCases(),
+			splitCases(), deltaCases(), groupCases(), adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			list = add(list, some, dtype, cost)
 		}

@@ -7,7 +7,7 @@ import (
 
 // splitCases are of the attention of split.cu: over codes, of heads of any size, of many heads that
 // share keys, and over latents.
-func splitCases(dtype compute.DType) (list []Case) {
+func splitCases() (list []Case) {
 	decoding := []sequence{{300, 1}, {5, 1}}
 	more := []sequence{{40, 40}, {530, 1}, {0, 1}}
 	for _, a := range []attentionShape{
@@ -52,12 +52,12 @@ func splitCases(dtype compute.DType) (list []Case) {
 		{args: plain(128, 1, 576), values: 512, cache: compute.E4M3,
 			sequences: []sequence{{5000, 1}, {700, 9}}, cost: Large},
 	} {
-		list = append(list, a.splitCase(dtype))
+		list = append(list, a.splitCase())
 	}
 	return list
 }
 
-func (a attentionShape) splitCase(dtype compute.DType) Case {
+func (a attentionShape) splitCase() Case {
 	kernel, positions := kernels.SplitBF16, 256
 	if a.values > 0 {
 		kernel, positions = kernels.SplitLatentBF16, 512
@@ -65,10 +65,6 @@ func (a attentionShape) splitCase(dtype compute.DType) Case {
 	if a.cache.Scaled() {
 		kernel += kernels.SplitCodesBF16 - kernels.SplitBF16
 	}
-	tolerance := 4e-3 // as attendCase has it
-	if dtype == compute.Float16 {
-		tolerance = 5e-4
-	}
 	return Case{Name: a.attendName(), Kernels: []kernels.ID{kernel}, cost: a.cost,
-		run: func(s *subject) { s.attention(&a, segmented(positions, a.cache), tolerance) }}
+		run: func(s *subject) { s.inSegments(&a, positions) }}
 }
