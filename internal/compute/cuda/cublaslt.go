@@ -282,7 +282,7 @@ type trial struct {
 	same map[driver.Algorithm]bool // whether an algorithm has own kernels' bits
 }
 
-// begin makes inputs of so many rows, of very different sizes, and computes some by own kernels. It
+// begin makes inputs of so many rows and computes some by own kernels. It
 // returns false of a weight whose results are not numbers, or mostly zeros: they tell nothing.
 func (t *trial) begin(rows int) (telling bool, err error) {
 	d, w := t.w.d, t.w
@@ -298,8 +298,7 @@ func (t *trial) begin(rows int) (telling bool, err error) {
 	numbers := unsafe.Slice((*uint16)(unsafe.Pointer(&piece[0])), len(piece)/2)
 	random := rand.New(rand.NewPCG(90, uint64(w.in)))
 	for i := range numbers {
-		numbers[i] = rounded(float32(random.NormFloat64()*
-			math.Exp2(float64(random.IntN(13)-9))), d.dtype)
+		numbers[i] = rounded(ofAnySize(random), d.dtype)
 	}
 	for left > 0 && d.err == nil {
 		n := min(len(piece), left)

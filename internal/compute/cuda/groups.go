@@ -114,6 +114,11 @@ const (
 	comparedCols   = 256
 )
 
+// ofAnySize is a number whose sums show how they are added: such numbers have very different sizes.
+func ofAnySize(random *rand.Rand) float32 {
+	return float32(random.NormFloat64() * math.Exp2(float64(random.IntN(13)-6)))
+}
+
 // CompareProducts counts the sums that wgmma and mma compute with other bits, and all of them: of
 // numbers of very different sizes, whose products cancel, so that what is lost of each shows. The
 // device must have warp groups.
@@ -127,12 +132,9 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 		return 0, 0, err
 	}
 	random := rand.New(rand.NewPCG(90, 64))
-	number := func() float32 {
-		return float32(random.NormFloat64() * math.Exp2(float64(random.IntN(13)-6)))
-	}
 	halves := unsafe.Slice((*uint16)(unsafe.Pointer(&host[0])), (a+b)/2)
 	for i := range halves {
-		halves[i] = rounded(number(), d.dtype)
+		halves[i] = rounded(ofAnySize(random), d.dtype)
 	}
 	// What 16 added the next 16 take away, nearly.
 	for i := 16; i < len(halves); i += 32 {
@@ -148,7 +150,7 @@ func (d *Device) CompareProducts() (differing, of int, err error) {
 	}
 	sums := unsafe.Slice((*float32)(unsafe.Pointer(&host[a+b])), c/4)
 	for i := range sums {
-		sums[i] = number()
+		sums[i] = ofAnySize(random)
 	}
 	results := unsafe.Slice((*int32)(unsafe.Pointer(&host[a+b+c])), counts/4)
 	for i := range results {

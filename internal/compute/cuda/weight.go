@@ -182,13 +182,15 @@ func (w *weight) multiply(dst, x compute.View, bias driver.Ptr, add int32) {
 		w.launch(gemm{dst: first(dst), ld: dst.Stride, x: x, bias: bias, add: add, rows: x.Rows})
 		return
 	}
-	_, kept := w.added(x)
+	chunks, kept := w.added(x)
 	most := max(1, partsBytes/(4*kept*w.out))
 	for from := 0; from < x.Rows; from += most {
 		rows := min(most, x.Rows-from)
 		part := x
 		part.From, part.Rows = x.From+from*x.Stride, rows
-		chunks, kept := w.added(part)
+		if rows < x.Rows {
+			chunks, kept = w.added(part)
+		}
 		parts := d.parts.grow(d, 4*kept*rows*w.out)
 		w.launch(gemm{dst: parts, ld: w.out, chunk: rows * w.out, x: part, rows: rows,
 			whole: chunks == 1})
