@@ -44,64 +44,72 @@ func target(base string) string {
 func main() {
 	tools := flag.String("tools", "", "folder that the wheels are installed in")
 	check := flag.Bool("check", false, "compare with the files that are there instead of writing")
+	ptx := flag.String("ptx", "", "write the PTX of this file to standard output, and no more")
 	flag.Parse()
-	if err := run(*tools, *check); err != nil {
+	var err error
+	if *ptx != "" {
+		err = writePTX(*tools, *ptx)
+	} else {
+		err = run(*tools, *check)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
 func run(tools string, check bool) error {
-	sources, err := filepath.Glob("*.cu")
+	sources, err := readAll("*.cu")
 	if err != nil || len(sources) == 0 {
 		return fmt.Errorf("no kernels in the working directory (%v)", err)
-	}
-	rtc, err := openNVRTC(filepath.Join(tools, "nvidia", "cuda_nvrtc", "lib"))
-	if err != nil {
-		return err
 	}
 	headers, err := readAll("*.cuh")
 	if err != nil {
 		return err
 	}
-	made, images := map[string][]byte{}, map[string][]byte{}
 	var all []source
-	for _, name := range sorted(headers) {
-		all = append(all, parse(name, string(headers[name])))
+	for _, files := range []map[string][]byte{headers, sources} {
+		for _, name := range sorted(files) {
+			all = append(all, parse(name, string(files[name])))
+		}
 	}
-	used := usage{kernels: map[string]map[string]string{}, cubins: map[string][]byte{}}
+	bySize := sorted(sources)
+	slices.SortStableFunc(bySize, func(a, b string) int {
+		return len(sources[b]) - len(sources[a])
+	})
+	used := usage{kernels: map[string]map[string]string{}, ptx: map[string][]byte{},
+		cubins: map[string][]byte{}}
 	ptxas := filepath.Join(tools, "nvidia", "cuda_nvcc", "bin", "ptxas")
-	var assembled errgroup.Group
+	var compiled, assembled errgroup.Group
+	compiled.SetLimit(runtime.NumCPU())
 	assembled.SetLimit(runtime.NumCPU())
-	for _, name := range sources {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		base := strings.TrimSuffix(name, ".cu")
-		ptx, err := rtc.compile(name, target(base), text, headers)
-		if err != nil {
-			return err
-		}
-		ptx = tidy(ptx)
-		images[base] = ptx
-		for _, arch := range architectures {
-			if _, only, ok := strings.Cut(base, "."); ok && arch != only {
-				continue
+	for _, name := range bySize { // what takes longest goes first
+		compiled.Go(func() error {
+			base := strings.TrimSuffix(name, ".cu")
+			ptx, err := compile(tools, name, sources[name], headers)
+			if err != nil {
+				return err
 			}
-			assembled.Go(func() error { return used.add(ptxas, arch, base, ptx) })
-		}
-		all = append(all, parse(name, string(text)))
+			used.add(base, ptx)
+			for _, arch := range architectures {
+				if _, only, ok := strings.Cut(base, "."); ok && arch != only {
+					continue
+				}
+				assembled.Go(func() error { return used.assemble(ptxas, arch, base, ptx) })
+			}
+			return nil
+		})
 	}
-	if err := assembled.Wait(); err != nil {
+	if err := cmp.Or(compiled.Wait(), assembled.Wait()); err != nil {
 		return err
 	}
+	made := map[string][]byte{}
 	params, err := format.Source(mirror(all))
 	if err != nil {
 		return fmt.Errorf("params.go: %w", err)
 	}
 	made["params.go"], made["resources.txt"] = params, used.table()
-	for name, files := range map[string]map[string][]byte{"ptx.tar.zst": images,
+	for name, files := range map[string]map[string][]byte{"ptx.tar.zst": used.ptx,
 		"cubins.tar.zst": used.cubins} {
 		if made[name], err = archive(files); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -207,11 +215,11 @@ func tidy(ptx []byte) []byte {
 		unused.ReplaceAll(ptx, nil)...)
 }
 
-// usage is what kernels take, by kernel and architecture, and the cubins that say so.
+// usage is what kernels take, by kernel and architecture, and the PTX and the cubins that say so.
 type usage struct {
-	mu      sync.Mutex
-	kernels map[string]map[string]string
-	cubins  map[string][]byte
+	mu          sync.Mutex
+	kernels     map[string]map[string]string
+	ptx, cubins map[string][]byte
 }
 
 var (
@@ -220,34 +228,88 @@ var (
 	uses      = regexp.MustCompile(`Used (\d+) registers(?:.*?(\d+) bytes smem)?`)
 )
 
-// assemble is what ptxas makes of PTX for an architecture, and what it says of it. What it made
-// once, in whatever tree, is found again: a program of the same path is the same (pinned-venv.sh).
-func assemble(ptxas, arch, base string, ptx []byte) (cubin, said []byte, err error) {
+// compile is the PTX of a file. The compiler's library has one thread compile at a time: each file
+// has a process.
+func compile(tools, name string, text []byte, headers map[string][]byte) ([]byte, error) {
+	inputs := fmt.Appendf(nil, "%s %q\n%s", tools, flags(name), text)
+	for _, h := range sorted(headers) {
+		inputs = fmt.Appendf(inputs, "\n%s\n%s", h, headers[h])
+	}
+	return kept(inputs, func() ([]byte, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.Command(self, "-tools", tools, "-ptx", name)
+		cmd.Stderr = os.Stderr
+		ptx, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("PTX of %s: %w", name, err)
+		}
+		return ptx, nil
+	})
+}
+
+// writePTX is what the process of a file does.
+func writePTX(tools, name string) error {
+	rtc, err := openNVRTC(filepath.Join(tools, "nvidia", "cuda_nvrtc", "lib"))
+	if err != nil {
+		return err
+	}
+	headers, err := readAll("*.cuh")
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	ptx, err := rtc.compile(name, text, headers)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(tidy(ptx))
+	return err
+}
+
+// kept is what was made of inputs, of which those that decide are given as one text: what was made
+// once, in whatever tree, is found again.
+func kept(inputs []byte, make func() ([]byte, error)) ([]byte, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %s", ptxas, arch, base, ptx))
-	kept := filepath.Join(cache, "eagleray", "cubins", hex.EncodeToString(sum[:]))
-	if file, err := os.ReadFile(kept); err == nil {
-		said, cubin, _ := bytes.Cut(file, []byte{0})
-		return cubin, said, nil
+	sum := sha256.Sum256(inputs)
+	path := filepath.Join(cache, "eagleray", "cubins", hex.EncodeToString(sum[:]))
+	if file, err := os.ReadFile(path); err == nil {
+		return file, nil
 	}
-	dir, err := os.MkdirTemp("", "cubin")
+	file, err := make()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, base)
-	cmd := exec.Command(ptxas, "-v", "-arch="+arch, "-o", file, "/dev/stdin")
-	cmd.Stdin = bytes.NewReader(ptx)
-	if said, err = cmd.CombinedOutput(); err != nil {
-		return nil, nil, fmt.Errorf("ptxas for %s of %s: %w\n%s", arch, base, err, said)
-	}
-	if cubin, err = os.ReadFile(file); err != nil {
-		return nil, nil, err
-	}
-	return cubin, said, storeWhole(kept, slices.Concat(said, []byte{0}, cubin))
+	return file, storeWhole(path, file)
+}
+
+// assemble is what ptxas makes of PTX for an architecture, behind what it says of it and a zero. A
+// program of the same path is the same (pinned-venv.sh).
+func assemble(ptxas, arch, base string, ptx []byte) ([]byte, error) {
+	return kept(fmt.Appendf(nil, "%s %s %s %s", ptxas, arch, base, ptx), func() ([]byte, error) {
+		dir, err := os.MkdirTemp("", "cubin")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		file := filepath.Join(dir, base)
+		cmd := exec.Command(ptxas, "-v", "-arch="+arch, "-o", file, "/dev/stdin")
+		cmd.Stdin = bytes.NewReader(ptx)
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("ptxas for %s of %s: %w\n%s", arch, base, err, said)
+		}
+		cubin, err := os.ReadFile(file)
+		return slices.Concat(said, []byte{0}, cubin), err
+	})
 }
 
 // storeWhole writes a file that others only see whole.
@@ -266,12 +328,21 @@ func storeWhole(path string, text []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// add assembles PTX for an architecture. Local memory is an error: a kernel that spills is wrong.
-func (u *usage) add(ptxas, arch, base string, ptx []byte) error {
-	cubin, out, err := assemble(ptxas, arch, base, ptx)
+// add is told the PTX of a file.
+func (u *usage) add(base string, ptx []byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ptx[base] = ptx
+}
+
+// assemble assembles PTX for an architecture. Local memory is an error: a kernel that spills is
+// wrong.
+func (u *usage) assemble(ptxas, arch, base string, ptx []byte) error {
+	file, err := assemble(ptxas, arch, base, ptx)
 	if err != nil {
 		return err
 	}
+	out, cubin, _ := bytes.Cut(file, []byte{0})
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.cubins[arch+"/"+base] = cubin

@@ -70,10 +70,14 @@ func (t *texts) array() uintptr {
 	return uintptr(unsafe.Pointer(&t.list[0]))
 }
 
-// compile makes PTX of a file for an architecture; headers are by name. An error has the compiler's
-// words.
-func (n *nvrtc) compile(name, target string, text []byte, headers map[string][]byte) ([]byte,
-	error) {
+// flags are those that a file is compiled with.
+func flags(name string) []string {
+	return []string{"--gpu-architecture=" + target(strings.TrimSuffix(name, ".cu")), "--std=c++17",
+		"-default-device"}
+}
+
+// compile makes PTX of a file. An error has the compiler's words.
+func (n *nvrtc) compile(name string, text []byte, headers map[string][]byte) ([]byte, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var bodies, names, options, own texts
@@ -84,7 +88,7 @@ func (n *nvrtc) compile(name, target string, text []byte, headers map[string][]b
 		names.add(h)
 		bodies.add(string(headers[h]))
 	}
-	for _, o := range []string{"--gpu-architecture=" + target, "--std=c++17", "-default-device"} {
+	for _, o := range flags(name) {
 		options.add(o)
 	}
 	var program uintptr
