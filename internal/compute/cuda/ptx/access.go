@@ -176,6 +176,9 @@ func (w *warp) localSegment(n uint64, left uint32) segment {
 
 func (w *warp) paramSegment(n uint64, left uint32) segment {
 	size := uint64(w.kernel.ParamBytes)
+	if left == allLanes && size >= n && w.ops.offsets(&w.ea, 0, size-n, n-1) {
+		return segment{space: paramSpace, group: left, base: w.cta.params}
+	}
 	for m := left; m != 0; m &= m - 1 {
 		i := firstLane(m)
 		if a := w.ea[i]; n > size || a > size-n {

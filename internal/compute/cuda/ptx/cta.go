@@ -83,13 +83,9 @@ func (w *warp) setConstant(c constant) {
 	}
 	switch c.bank {
 	case bank32:
-		for i := range lanes {
-			w.r32[c.reg][i] = uint32(value)
-		}
+		fill(w.r32[c.reg][:], uint32(value))
 	case bank64:
-		for i := range lanes {
-			w.r64[c.reg][i] = value
-		}
+		fill(w.r64[c.reg][:], value)
 	case bankPred:
 		w.pred[c.reg] = uint32(value)
 	}
@@ -101,9 +97,8 @@ func (c *cta) begin(linear uint32) {
 	c.linear = linear
 	c.id = [3]uint32{linear % l.grid[0], linear / l.grid[0] % l.grid[1],
 		linear / l.grid[0] / l.grid[1]}
-	words := unsafe.Slice((*uint64)(c.start), (len(c.shared)+7)/8)
-	for i := range words {
-		words[i] = ^uint64(0)
+	for words := unsafe.Slice((*uint64)(c.start), (len(c.shared)+7)/8); len(words) > 0; {
+		words = words[copy(words, poison64[:]):]
 	}
 	c.alive, c.turn, c.steps = len(c.warps), 0, 0
 	c.barriers = [maxBarriers]barrier{}

@@ -18,14 +18,13 @@ type shape struct {
 	kernel *Kernel
 	mem    *Memory
 	block  [3]uint32
-	grid   [3]uint32
 	shared uint32
 	image  uint64
 	check  bool
 }
 
 func (l *launch) shape() shape {
-	return shape{l.kernel, l.machine.Memory, l.block, l.grid, l.shared, l.image, l.machine.Check}
+	return shape{l.kernel, l.machine.Memory, l.block, l.shared, l.image, l.machine.Check}
 }
 
 // acquire is a context for a launch, if there is one.

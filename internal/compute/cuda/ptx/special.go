@@ -25,10 +25,11 @@ func (w *warp) setSpecials() {
 	}
 }
 
-// setCTASpecials fills those that are different in each block.
+// setCTASpecials fills those that are different in each block, or launch of a shape.
 func (w *warp) setCTASpecials() {
 	for _, s := range w.kernel.specials {
-		if strings.HasPrefix(s.name, "%ctaid") || strings.HasPrefix(s.name, "%clusterid") {
+		switch base, _, _ := strings.Cut(s.name, "."); base {
+		case "%ctaid", "%clusterid", "%nctaid", "%nclusterid":
 			w.setSpecial(s)
 		}
 	}
@@ -36,11 +37,8 @@ func (w *warp) setCTASpecials() {
 
 func (w *warp) setSpecial(s special) {
 	r := &w.r32[s.reg]
-	if s.name[1] == 'c' { // the same in all lanes
-		v := w.specialValue(s.name, 0)
-		for i := range r {
-			r[i] = v
-		}
+	if s.name[1] == 'c' || s.name[1] == 'n' { // the same in all lanes
+		fill(r[:], w.specialValue(s.name, 0))
 		return
 	}
 	for i := range r {

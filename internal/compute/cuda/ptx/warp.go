@@ -95,14 +95,22 @@ func (w *warp) reset(threads int) {
 // an address outside all memory.
 func (w *warp) poison() {
 	for r := range w.r32[:w.kernel.poisoned32] {
-		for i := range w.r32[r] {
-			w.r32[r][i] = math.MaxUint32
-		}
+		w.r32[r] = poison32
 	}
 	for r := range w.r64[:w.kernel.poisoned64] {
-		for i := range w.r64[r] {
-			w.r64[r][i] = math.MaxUint64
-		}
+		w.r64[r] = poison64
+	}
+}
+
+var (
+	poison32 = func() (l lanes32) { fill(l[:], math.MaxUint32); return l }()
+	poison64 = func() (l lanes64) { fill(l[:], math.MaxUint64); return l }()
+)
+
+// fill gives all lanes the same value.
+func fill[V uint32 | uint64](d []V, v V) {
+	for i := range d {
+		d[i] = v
 	}
 }
 
