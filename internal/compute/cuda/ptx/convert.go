@@ -30,6 +30,8 @@ func (t typ) toFloat(v uint64) float64 {
 		return float64(math.Float32frombits(uint32(v)))
 	case t.class == 'f' && t.bits == 16:
 		return float64(halfToFloat(uint16(v)))
+	case t.class == 't':
+		return float64(math.Float32frombits(uint32(v) << 16))
 	case t.integer():
 		return intToFloat(t, v)
 	}
