@@ -18,8 +18,20 @@ type socket int
 func (s socket) close() { _ = unix.Close(int(s)) }
 
 // connections are the server's TCP sockets that its ranks come to: the one that listens, and those
-// of the ranks. The caller closes them.
+// of the ranks, once there is one: the fault before may have cut them. The caller closes them.
 func (s *server) connections() (listener socket, ranks []socket, err error) {
+	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		listener, ranks, err = s.connected()
+		if !errors.Is(err, errUnconnected) || time.Now().After(until) {
+			return listener, ranks, err
+		}
+	}
+}
+
+var errUnconnected = errors.New("the server has no connections to ranks")
+
+// connected is connections at this moment.
+func (s *server) connected() (listener socket, ranks []socket, err error) {
 	base, err := url.Parse(s.now().url)
 	if err != nil {
 		return -1, nil, err
@@ -55,7 +67,7 @@ func (s *server) connections() (listener socket, ranks []socket, err error) {
 	if listener >= 0 {
 		listener.close()
 	}
-	return -1, nil, errors.New("the server has no connections to ranks")
+	return -1, nil, errUnconnected
 }
 
 // sockets are the TCP sockets of a process. The caller closes them.
