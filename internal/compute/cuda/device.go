@@ -41,7 +41,7 @@ type Device struct {
 	params    [512]uint64 // of the launch at hand
 	err       error       // the first of the driver's
 
-	reclaimed reclaimed
+	reclaimed *reclaimed
 	groups    warpGroups
 	library   library
 	ring      ring
@@ -100,7 +100,7 @@ func New(opt Options) (*Device, error) {
 	}
 	d := &Device{driver: opt.Driver, ordinal: opt.Ordinal, dtype: opt.DType,
 		info: devices[opt.Ordinal], nccl: opt.NCCL, pool: pool.New(opt.Threads),
-		graphs: graphs{off: opt.Eager, made: map[repeated]*graph{}}}
+		graphs: graphs{off: opt.Eager, made: map[repeated]*graph{}}, reclaimed: new(reclaimed)}
 	if d.info.Major < kernels.OldestMajor {
 		d.pool.Close()
 		return nil, fmt.Errorf("CUDA device %d, %s, is of %s: sm_%d0 (Ampere) or later is needed",

@@ -31,7 +31,8 @@ type buffers struct {
 	capacity int // of values and halves, in floats
 }
 
-// reclaimed are buffers that nothing refers to any more.
+// reclaimed are buffers that nothing refers to any more. What tells of them is kept for as long as
+// there may be more: it does not lead to the device, which could refer to one of them.
 type reclaimed struct {
 	mu   sync.Mutex
 	list []*buffers
