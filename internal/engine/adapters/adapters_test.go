@@ -509,6 +509,29 @@ func TestLoadedBesideRequests(t *testing.T) {
 	}
 }
 
+// TestUnloadFrees: the driver has no memory of an adapter that was unloaded, nor of one that was
+// replaced.
+func TestUnloadFrees(t *testing.T) {
+	s := openWith(t, adapters.Options{}, nil)
+	mapped := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		ok(t, err)
+		return strings.Count(string(maps), "eagleray-weights-")
+	}
+	before := mapped()
+	for range 3 {
+		ok(t, s.Load(t.Context(), "a", s.folder(t, 1), false))
+		ok(t, s.Load(t.Context(), "a", s.folder(t, 2), true))
+		ok(t, s.Unload(t.Context(), "a"))
+	}
+	// What was replaced goes by itself.
+	for end := time.Now().Add(5 * time.Second); mapped() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d pieces of memory are mapped, %d were", mapped(), before)
+		}
+	}
+}
+
 // TestLoadedBesideCalls: what the ranks are told beside a load, such as of an update, loses nothing
 // of it.
 func TestLoadedBesideCalls(t *testing.T) {
