@@ -62,9 +62,12 @@ func (e *Engine) Equip(ctx context.Context) error {
 func (e *Engine) LoadAdapter(ctx context.Context, u *weights.Update) error {
 	for done, opened := false, (*executor.Executor)(nil); !done; {
 		err := e.between(ctx, Task{Do: func(l *Loop) (err error) {
+			// What is opened and not begun another update would take the place of.
 			if opened != l.group {
+				if err = e.wanted.OpenAdapter(l.group, u); err != nil {
+					return err
+				}
 				opened = l.group
-				return e.wanted.OpenAdapter(l.group, u)
 			}
 			done, err = e.wanted.StepAdapter(l.group, u)
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/text/constrain"
 )
 
 // TestChoices: requests submitted together have one stream, which says whose each delta is; each
@@ -119,5 +120,33 @@ func TestBystander(t *testing.T) {
 			t.Fatalf("choice %d ended with %d tokens before the bystander", d.Choice,
 				d.OutputTokens)
 		}
+	}
+}
+
+// TestChoiceFails: when one of several choices fails, so does their stream, and closing it ends the
+// others.
+func TestChoiceFails(t *testing.T) {
+	e := openEngine(t, nil)
+	stuck, long := greedy(e, question, 5), greedy(e, question, 1500)
+	stuck.Constraint = constrain.Spec{Kind: constrain.Regex, Text: "[0-9]{3}"}
+	stuck.Params.AllowedTokens = e.Info().Tokenizer.Encode("x", false)
+	long.Params.IgnoreEOS = true
+	s, err := e.Submit(t.Context(), stuck, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for err == nil {
+		_, err = s.Next(t.Context())
+	}
+	if !errors.Is(err, engine.ErrStuck) {
+		t.Fatal(err)
+	}
+	s.Close()
+	for totals := e.Totals(); totals.Running > 0; totals = e.Totals() {
+		if totals.OutputTokens > 1000 {
+			t.Fatalf("the other choice goes on: %d tokens", totals.OutputTokens)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -124,7 +124,7 @@ func (d *delivery) deliverEnds(b *batch) {
 		cut++
 		d.finish(q, b.series[q.Place()], b.how)
 		if b.err != nil {
-			q.stream.fail(b.err)
+			q.stream.fail(q.choice, b.err)
 			continue
 		}
 		q.stream.publish(q.choice, func(d *Delta) { d.Finish = b.how })
@@ -161,7 +161,8 @@ func (d *delivery) deliver(o *schedule.Output, b *batch) {
 		case sample.Spent:
 			why = ErrSpent
 		}
-		q.stream.fail(fmt.Errorf("%w: after %d tokens of output", why, q.outputs))
+		q.stream.fail(q.choice,
+			fmt.Errorf("%w: after %d tokens of output", why, q.outputs))
 	}
 }
 

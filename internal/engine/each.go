@@ -6,7 +6,8 @@ import (
 )
 
 // Each does something with every engine, by its index, at the same time. One that has failed for
-// good is left out as long as another one serves. The error is the first of the others.
+// good, or was removed meanwhile, is left out as long as another one serves. The error is the first
+// of the others.
 func Each(engines []*Engine, f func(i int) error) error {
 	errs := make([]error, len(engines))
 	var group sync.WaitGroup
@@ -14,17 +15,17 @@ func Each(engines []*Engine, f func(i int) error) error {
 		group.Go(func() { errs[i] = f(i) })
 	}
 	group.Wait()
-	failed := 0
+	out := 0
 	var first error
 	for _, err := range errs {
 		switch {
-		case errors.Is(err, ErrFailed):
-			failed++
+		case errors.Is(err, ErrFailed), errors.Is(err, ErrStopped):
+			out++
 		case first == nil:
 			first = err
 		}
 	}
-	if failed == len(engines) {
+	if out == len(engines) {
 		return errs[0]
 	}
 	return first

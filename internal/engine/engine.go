@@ -48,6 +48,8 @@ type Engine struct {
 	delivery *delivery
 	loop     *Loop
 	left     sync.Once
+	// unwatch has the model's files, which other engines may have too, forget the engine.
+	unwatch func()
 
 	mu       sync.Mutex
 	inbox    inbox
@@ -192,6 +194,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		cause = nil // it was asked to end
 	}
 	e.left.Do(func() {
+		e.unwatch()
 		err = errors.Join(err, e.loop.launching.Cluster.Release(context.WithoutCancel(ctx), cause),
 			e.loop.launching.Files.Release())
 	})

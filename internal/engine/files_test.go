@@ -1,16 +1,19 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -52,6 +55,29 @@ func trainedWeights(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestRemovedIsForgotten: nothing keeps an engine that was opened beside another one and has ended.
+func TestRemovedIsForgotten(t *testing.T) {
+	c := config.Default()
+	c.Cache.MemoryBytes, c.Model.Path = 64<<20, modelFolder
+	o, err := engine.NewOpener(t.Context(), engine.Options{Config: c})
+	must(t, err)
+	first, err := o.OpenFirst(t.Context())
+	must(t, err)
+	defer func() { must(t, first[0].Stop(context.Background())) }()
+	added, err := o.Open(t.Context(), []int{1}, 2)
+	must(t, err)
+	must(t, added[0].Stop(t.Context()))
+	o.Close(1)
+	gone := weak.Make(added[0])
+	added = nil
+	for end := time.Now().Add(5 * time.Second); gone.Value() != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it is kept")
+		}
+		runtime.GC()
+	}
 }
 
 func must(t *testing.T, err error) {

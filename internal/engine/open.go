@@ -159,7 +159,7 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 		return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 	}
 	e.loop.showRanks(b.Ranks)
-	b.Files.Watch(e.inbox.signal)
+	e.unwatch = b.Files.Watch(e.inbox.signal)
 	go e.loop.run()
 	return e, nil
 }

@@ -44,7 +44,7 @@ type choice struct {
 	// given is the memory of the delta the reader holds, swapped with pending's.
 	given Delta
 	fresh bool
-	over  bool // the last delta was handed out
+	over  bool // the last delta was handed out, or it failed
 }
 
 func newStream(e *Engine, choices int) *stream {
@@ -106,7 +106,7 @@ func (s *stream) Close() {
 	s.mu.Lock()
 	for i := range s.choices {
 		c := &s.choices[i]
-		if !c.over && s.err == nil && c.pending.Finish == sample.Unfinished {
+		if !c.over && c.pending.Finish == sample.Unfinished {
 			keys = append(keys, c.key)
 		}
 	}
@@ -147,10 +147,11 @@ func (s *stream) buffer(choice int, f func(d *Delta)) {
 	s.mu.Unlock()
 }
 
-// fail ends the stream with an error, after what is pending was read.
-func (s *stream) fail(err error) {
+// fail ends the stream with the error of a choice, after what is pending was read. Others go on
+// until the reader closes it.
+func (s *stream) fail(choice int, err error) {
 	s.mu.Lock()
-	s.err = err
+	s.err, s.choices[choice].over = err, true
 	for i := range s.choices {
 		if c := &s.choices[i]; c.every < math.MaxInt && len(c.pending.Tokens) > 0 {
 			s.push(i) // what waited for more of it

@@ -388,7 +388,7 @@ func (c *Control) read(path string) (u *weights.Update, err error) {
 		specs = append(specs, checkpoint.Spec{Name: name, Shape: t.Shape})
 		pieces = append(pieces, weights.Piece{Name: name, DType: t.DType, Shape: t.Shape})
 	}
-	b, err := weights.NewBuilder(specs, new(weights.Spare))
+	b, err := weights.NewBuilder(specs, nil) // adapters differ in size: none is kept
 	if err != nil {
 		return nil, err
 	}

@@ -509,6 +509,66 @@ func TestLoadedBesideRequests(t *testing.T) {
 	}
 }
 
+// TestUnloadFrees: the driver has no memory of an adapter that was unloaded, nor of one that was
+// replaced.
+func TestUnloadFrees(t *testing.T) {
+	s := openWith(t, adapters.Options{}, nil)
+	mapped := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		ok(t, err)
+		return strings.Count(string(maps), "eagleray-weights-")
+	}
+	before := mapped()
+	for range 3 {
+		ok(t, s.Load(t.Context(), "a", s.folder(t, 1), false))
+		ok(t, s.Load(t.Context(), "a", s.folder(t, 2), true))
+		ok(t, s.Unload(t.Context(), "a"))
+	}
+	// What was replaced goes by itself.
+	for end := time.Now().Add(5 * time.Second); mapped() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d pieces of memory are mapped, %d were", mapped(), before)
+		}
+	}
+}
+
+// TestLoadedBesideCalls: what the ranks are told beside a load, such as of an update, loses nothing
+// of it.
+func TestLoadedBesideCalls(t *testing.T) {
+	s := openWith(t, adapters.Options{}, nil)
+	ctx, end := context.WithCancel(t.Context())
+	var calling sync.WaitGroup
+	defer calling.Wait()
+	defer end()
+	calling.Go(func() {
+		for ctx.Err() == nil {
+			if err := s.engines[0].TrimAdapters(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	dir := s.folder(t, 1)
+	for range 20 {
+		ok(t, s.Load(t.Context(), "a", dir, false))
+		ok(t, s.Unload(t.Context(), "a"))
+	}
+}
+
+// TestRemovedMeanwhile: an engine that is removed while an adapter is loaded, or unloaded, is no
+// error.
+func TestRemovedMeanwhile(t *testing.T) {
+	s := openWith(t, adapters.Options{}, func(c *config.Config) {
+		c.Parallel.DataParallelSize = 2
+	})
+	ok(t, s.engines[1].Stop(t.Context()))
+	ok(t, s.Load(t.Context(), "a", s.folder(t, 1), false))
+	ok(t, s.Unload(t.Context(), "a"))
+	ok(t, s.engines[0].Stop(t.Context()))
+	if err := s.Load(t.Context(), "b", s.folder(t, 1), false); !errors.Is(err, engine.ErrStopped) {
+		t.Errorf("loaded into engines that have all ended: %v", err)
+	}
+}
+
 // TestOffload has servers store blocks in one folder that have loaded adapters in another order: a
 // prompt comes back with the adapter that has computed it, whatever its number.
 func TestOffload(t *testing.T) {

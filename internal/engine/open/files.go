@@ -38,7 +38,7 @@ type Files struct {
 	// id is the identity of the pinned files, wake lists the functions that are called when it
 	// changes.
 	id   atomic.Pointer[string]
-	wake []func()
+	wake []*func()
 	// tokenizer is the folder of --tokenizer; nil for the model's own.
 	tokenizer *checkpoint.Pinned
 	// draft is the folder of the draft model; nil for none.
@@ -135,12 +135,18 @@ func (m *Files) part(of func(name string) bool) string {
 		func(f checkpoint.File) bool { return !of(f.Name) }))
 }
 
-// Watch registers f, which is called after each adoption.
-func (m *Files) Watch(f func()) {
-	if m != nil {
+// Watch registers f, which is called after each adoption, until forget is called.
+func (m *Files) Watch(f func()) (forget func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wake = append(m.wake, &f)
+	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.wake = append(m.wake, f)
+		m.wake = slices.DeleteFunc(m.wake, func(w *func()) bool { return w == &f })
 	}
 }
 
@@ -244,7 +250,7 @@ func (m *Files) adopt() error {
 	m.name()
 	m.revision.Add(1)
 	for _, f := range m.wake {
-		f()
+		(*f)()
 	}
 	m.events.Emit(status.ModelAdopted{Folder: m.dir, Identity: checkpoint.Identity(after),
 		Before: checkpoint.Identity(before)})

@@ -64,12 +64,22 @@ func (c *Control) Resume(ctx context.Context) error {
 }
 
 func (c *Control) release(ctx context.Context) error {
-	c.wanted.Resume()
-	err := c.each(func(e *engine.Engine) error { return idle(ctx, e) })
+	err := c.follow(ctx)
 	if err == nil {
 		c.opt.Events.Emit(status.Resumed{})
 	}
 	return err
+}
+
+// follow has engines compute what the state lets them. Those that have nothing to do look for it
+// even where ctx has ended.
+func (c *Control) follow(ctx context.Context) error {
+	if m := c.state(); m.Paused() {
+		c.wanted.Pause(m.Frozen())
+	} else {
+		c.wanted.Resume()
+	}
+	return c.each(func(e *engine.Engine) error { return idle(ctx, e) })
 }
 
 // AbortAll ends all requests with what they have.
@@ -113,22 +123,17 @@ func (c *Control) Sleep(ctx context.Context, level int, mode state.Mode) error {
 		return err
 	}
 	defer c.leave()
-	awake := !m.Paused()
+	paused := m.Paused()
 	if err := m.Sleep(level, mode); err != nil {
 		return err
 	}
-	if awake {
-		c.wanted.Pause(mode == state.Keep)
-		if err := c.halt(ctx, mode); err != nil {
-			c.wanted.Resume()
-			return err
-		}
-	} else {
-		// What was let finish, and has not, goes on after the sleep.
-		c.wanted.Pause(true)
-		if err := c.halt(ctx, state.Keep); err != nil {
-			return err
-		}
+	if paused {
+		mode = state.Keep // what was let finish, and has not, goes on after the sleep
+	}
+	c.wanted.Pause(mode == state.Keep)
+	if err := c.halt(ctx, mode); err != nil {
+		_ = c.follow(ctx) // the state is what it was
+		return err
 	}
 	c.become(m)
 	if level > 0 {
@@ -160,7 +165,7 @@ func (c *Control) Wake(ctx context.Context, tags []string) error {
 	if resumed {
 		return c.release(ctx)
 	}
-	return nil
+	return c.follow(ctx)
 }
 
 // rest has all ranks be as asleep as a state says. It is not given up half-way.

@@ -469,6 +469,60 @@ func TestSleep(t *testing.T) {
 	}
 }
 
+// TestSleepGivenUp: when a sleep is given up before all engines have finished what they let finish,
+// an engine that had finished goes on with the requests that have come meanwhile.
+func TestSleepGivenUp(t *testing.T) {
+	s := open(t, func(c *config.Config) { c.Parallel.DataParallelSize = 2 })
+	long := submit(t, s.engines[0], request(s.engines[0], "What?", 1000))
+	defer long.Close()
+	if _, err := long.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	slept := make(chan error, 1)
+	go func() { slept <- s.Sleep(ctx, 1, state.Wait) }()
+	for !s.wanted.Paused() {
+		time.Sleep(time.Millisecond)
+	}
+	held := submit(t, s.engines[1], request(s.engines[1], "What?", 3))
+	time.Sleep(50 * time.Millisecond) // the engine has let it in, and idles
+	giveUp()
+	if err := <-slept; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := held.Next(within); err != nil {
+		t.Errorf("it waits although nothing is paused (%v): %v", s.Paused(), err)
+	}
+}
+
+// TestSleepAfterPause: requests that a pause lets finish do so after a sleep between.
+func TestSleepAfterPause(t *testing.T) {
+	s := open(t, nil)
+	long := submit(t, s.engines[0], request(s.engines[0], "What?", 500))
+	if _, err := long.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	paused := make(chan error, 1)
+	go func() { paused <- s.Pause(t.Context(), state.Wait, true) }()
+	for !s.Paused() {
+		time.Sleep(time.Millisecond)
+	}
+	ok(t, s.Sleep(t.Context(), 1, state.Keep))
+	ok(t, s.Wake(t.Context(), nil))
+	select {
+	case err := <-paused:
+		ok(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("what was let finish is held after the sleep")
+		ok(t, s.Resume(t.Context()))
+	}
+	if a := read(t, long, nil); a.finish != sample.FinishLength {
+		t.Errorf("it ended by %v", a.finish)
+	}
+}
+
 // TestSleepOfCodes: a cache of codes comes back empty, and an update changes what is in it.
 func TestSleepOfCodes(t *testing.T) {
 	dir := folder(t, others(t))

@@ -10,8 +10,8 @@ import (
 )
 
 // Spare keeps the memory of a retired update for the next one: faulting in fresh memory takes
-// longer than receiving the bytes. The zero Spare is empty. Its methods are safe for concurrent
-// use.
+// longer than receiving the bytes. The zero Spare is empty; nil keeps none. Its methods are safe
+// for concurrent use.
 type Spare struct {
 	mu   sync.Mutex
 	free []memory
@@ -19,10 +19,7 @@ type Spare struct {
 
 // acquire returns memory of each size, free or new.
 func (s *Spare) acquire(id string, sizes ...int64) (list []memory, err error) {
-	s.mu.Lock()
-	kept := s.free
-	s.free = nil
-	s.mu.Unlock()
+	kept := s.popAll()
 	for _, size := range sizes {
 		i := slices.IndexFunc(kept, func(m memory) bool { return int64(len(m.data)) == size })
 		if i >= 0 {
@@ -42,27 +39,32 @@ func (s *Spare) acquire(id string, sizes ...int64) (list []memory, err error) {
 	return list, nil
 }
 
+// popAll returns the free memory, which is the caller's then.
+func (s *Spare) popAll() []memory {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.free
+	s.free = nil
+	return kept
+}
+
 // release keeps memory for the next update, unless some is free already.
 func (s *Spare) release(list ...memory) {
-	s.mu.Lock()
-	full := len(s.free) > 0
-	if !full {
-		s.free = list
+	if s != nil {
+		s.mu.Lock()
+		if len(s.free) == 0 {
+			s.free, list = list, nil
+		}
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
-	if full {
-		closeAll(list)
-	}
+	closeAll(list)
 }
 
 // Drop returns the free memory to the system.
-func (s *Spare) Drop() {
-	s.mu.Lock()
-	kept := s.free
-	s.free = nil
-	s.mu.Unlock()
-	closeAll(kept)
-}
+func (s *Spare) Drop() { closeAll(s.popAll()) }
 
 // Room lists the ranks that reserve memory for updates that they are sent, and the tensors that it
 // must hold.

@@ -23,8 +23,6 @@ type adapterSet struct {
 	// staged is the one that was opened last and is not loaded, of the update coming.
 	staged *weights.Staged
 	coming weights.Update
-	// spare is the memory that is lent to those that the rank is sent: it is kept for none.
-	spare weights.Spare
 }
 
 // adapter is one that was opened.
@@ -127,7 +125,6 @@ func (s *adapterSet) drop() {
 		s.staged.Close()
 		s.staged = nil
 	}
-	s.spare.Drop()
 }
 
 // adaptersTrim drops all adapters but some.
@@ -145,7 +142,6 @@ func (w *worker) adaptersTrim(updates []string) (none rpc.None, err error) {
 		err = errors.Join(err, a.checkpoint.Close())
 		return true
 	})
-	r.adapters.spare.Drop()
 	return none, err
 }
 
@@ -157,5 +153,4 @@ func (s *adapterSet) close() {
 		_ = a.checkpoint.Close() // of memory of this process
 	}
 	s.list = nil
-	s.spare.Drop()
 }

@@ -157,7 +157,7 @@ const (
 func (w *worker) weightsGet(ranks []int) (o weights.Opened, err error) {
 	s, spare := w.rank.staging.staged, &w.rank.spare
 	if a := w.rank.adapters.staged; a != nil {
-		s, spare = a, &w.rank.adapters.spare
+		s, spare = a, nil // it is kept for none
 	}
 	switch {
 	case !slices.Contains(ranks, w.opt.Rank):

@@ -106,6 +106,9 @@ func (m *Machine) over() string {
 // Paused says whether generation is paused.
 func (m *Machine) Paused() bool { return m.paused != "" }
 
+// Frozen says whether no request goes on, those in flight neither.
+func (m *Machine) Frozen() bool { return m.paused == Keep || m.Sleeping() }
+
 // Asleep says whether the part of a tag sleeps.
 func (m *Machine) Asleep(tag string) bool { return slices.Contains(m.asleep, tag) }
 
