@@ -311,3 +311,29 @@ func TestChatBatch(t *testing.T) {
 		t.Errorf("%d requests", len(r))
 	}
 }
+
+// TestChatBatchOfThoughts: each conversation of a batch has the constraint and the text that it has
+// alone, where the model reasons.
+func TestChatBatchOfThoughts(t *testing.T) {
+	s := newServer(t, hermesTemplate, func(o *Options) {
+		o.Info.Tokenizer = tagTokenizer(t, "<think>")
+	})
+	s.engine.play = func(_ int, r *engine.Request) script {
+		return script{deltas: say(r, []int32{300}, []string{"<think>t</think>x<|endoftext|>"},
+			sample.FinishStop)}
+	}
+	const rest = `,"structured_outputs":{"choice":["x","y"]},"chat_template_kwargs":` +
+		`{"thinking":true},"thinking_token_budget":3}`
+	answer := s.ok(t, openai.ChatBatchPath, `{`+chatBatchOfTwo+rest)
+	s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]`+rest)
+	alone := s.engine.last(t)
+	for i := range 2 {
+		if got := at(t, answer, "choices", i, "message", "content"); got != "x" {
+			t.Errorf("choice %d: %v", i, got)
+		}
+		if r := s.engine.requests[i]; r.Constraint != alone.Constraint || !r.KeepSpecial ||
+			r.Params.ThinkingBudget != 3 {
+			t.Errorf("conversation %d: %v, alone %v", i, r.Constraint, alone.Constraint)
+		}
+	}
+}

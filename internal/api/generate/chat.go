@@ -131,22 +131,17 @@ func (s *Service) StartChats(ctx context.Context, r *call.Call, kind string, req
 		if err := call.Ended(ctx); err != nil {
 			return nil, err
 		}
-		if bad == nil { // before what follows changes the request: it may be tried again
-			bad = s.checkRoom(&req.Sampling, len(p.Prompt), talks[i].Field)
+		if bad == nil {
+			bad = s.fit(&p, &req.Sampling, base, talks[i].Field)
 		}
 		if bad == nil {
-			readings[i], bad = s.reading(ctx, r.Origin, req, p.Text)
+			readings[i], bad = s.reading(ctx, r.Origin, req, &p)
 		}
 		if bad != nil {
 			return nil, bad
 		}
-		params := base
-		s.boundThinking(req, &readings[i], &params)
 		if !req.ReturnPromptText {
 			p.Text = ""
-		}
-		if bad = s.fit(&p, &req.Sampling, params, talks[i].Field); bad != nil {
-			return nil, bad
 		}
 		prompts[i] = p
 	}

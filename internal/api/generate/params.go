@@ -128,7 +128,7 @@ func (s *Service) fit(p *Prompt, r *Sampling, params sample.Params, field string
 	}
 	params.MinTokens = int32(r.MinTokens)
 	p.Params, p.Salt, p.Priority = params, r.CacheSalt, r.Priority
-	p.Repetition = r.repetition
+	p.Repetition, p.Constraint = r.repetition, r.constraint
 	p.Stop, p.IncludeStop, p.KeepSpecial = r.stop, r.includeStop, r.keepSpecial
 	p.Raw = s.Model.Tokenizer == nil
 	return nil
