@@ -20,11 +20,7 @@ import (
 // request's before.
 func (s *Service) constrainCalls(ctx context.Context, req *Chat, c *constrain.Spec,
 	o *output.Options) *wire.Error {
-	forced := req.choice == someTool || req.choice == oneTool
-	if forced && req.responseFormat {
-		// It is of what is said to the user, which is nothing: clients send one with every request.
-		*c, req.constraintField = constrain.Spec{}, ""
-	}
+	forced := req.choice.forced()
 	if forced && c.Kind != constrain.None {
 		return wire.BadRequest(req.constraintField, "You can only either use constraints for "+
 			"structured outputs or tools, not both.")

@@ -62,6 +62,9 @@ const (
 	oneTool
 )
 
+// forced is whether the answer has to call.
+func (c toolChoice) forced() bool { return c == someTool || c == oneTool }
+
 // toolUse is how the answer may call tools.
 type toolUse struct {
 	choice toolChoice

@@ -14,7 +14,7 @@ const (
 )
 
 func decodeChat(f *wire.Fields, m *generate.Model) (*generate.Chat, *wire.Error) {
-	r := generate.NewChat(m, "messages")
+	r := generate.NewChat("messages")
 	decodeOwn(r, f, m)
 	decodeMessages(&r.Conversation, f, f.Array("messages"))
 	r.DecodeShared(f, m)
