@@ -164,6 +164,24 @@ func TestContinueFinalMessage(t *testing.T) {
 	if text := rendered(t, s); text != "[hi][Once upon" {
 		t.Errorf("prompt %q", text)
 	}
+	// A message of parts: a template has them as one text, or as they are.
+	const parts = `"messages":[{"role":"assistant","content":[{"type":"text","text":"Once"},` +
+		`"upon "]}],"continue_final_message":true`
+	for template, want := range map[string]string{
+		"{% for m in messages %}[{{ m.content }}]{% endfor %}": "[Once\nupon ",
+		"{% for m in messages %}[{% for c in m.content %}{{ c.text }},{% endfor %}]" +
+			"{% endfor %}": "[Once,upon ",
+	} {
+		s = newServer(t, withTemplate(t, template))
+		got = s.ok(t, openai.ChatPath, `{`+parts+`,"echo":true}`)
+		if text := rendered(t, s); text != want {
+			t.Errorf("prompt %q, want %q", text, want)
+		}
+		if at(t, got, "choices", 0, "message", "content") != "Once\nupon  hello world" {
+			t.Errorf("answer %v", at(t, got, "choices", 0))
+		}
+	}
+	s = newServer(t)
 	// Without generation the role is the last message's.
 	got = s.ok(t, openai.ChatPath,
 		`{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false}`)

@@ -91,7 +91,7 @@ func (r *Chat) ChatEcho() string {
 	if !r.Echo || r.Role() != r.LastRole {
 		return ""
 	}
-	return r.LastContent
+	return r.lastContent()
 }
 
 // Shown is how many of the most likely tokens the answer shows.

@@ -19,7 +19,7 @@ func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
 	o := output.Options{Reasoning: s.Model.Thinking, Single: !req.Parallel, ID: from.CallID}
 	if t := o.Reasoning; t != nil {
 		if req.ContinueFinal {
-			o.State = t.StateWithin(req.LastContent)
+			o.State = t.StateWithin(req.lastContent())
 		} else {
 			o.State = t.StateAfter(p.Text)
 		}
