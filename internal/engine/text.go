@@ -22,7 +22,7 @@ func (f *stopFinder) push(text string) (out, stop string) {
 		}
 	}
 	if at < 0 {
-		return f.hold(whole), ""
+		return f.split(whole), ""
 	}
 	f.held = ""
 	if f.include {
@@ -32,10 +32,10 @@ func (f *stopFinder) push(text string) (out, stop string) {
 }
 
 // pass adds text in which no stop string may end, and returns what is certain.
-func (f *stopFinder) pass(text string) string { return f.hold(f.held + text) }
+func (f *stopFinder) pass(text string) string { return f.split(f.held + text) }
 
-// hold keeps the end of text that may begin a stop string, and returns the rest.
-func (f *stopFinder) hold(text string) string {
+// split keeps the end of text that may begin a stop string, and returns the rest.
+func (f *stopFinder) split(text string) string {
 	n := f.pendingStop(text)
 	f.held = text[len(text)-n:]
 	return text[:len(text)-n]
