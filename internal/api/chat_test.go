@@ -164,6 +164,24 @@ func TestContinueFinalMessage(t *testing.T) {
 	if text := rendered(t, s); text != "[hi][Once upon" {
 		t.Errorf("prompt %q", text)
 	}
+	// A message of parts: a template has them as one text, or as they are.
+	const parts = `"messages":[{"role":"assistant","content":[{"type":"text","text":"Once"},` +
+		`"upon "]}],"continue_final_message":true`
+	for template, want := range map[string]string{
+		"{% for m in messages %}[{{ m.content }}]{% endfor %}": "[Once\nupon ",
+		"{% for m in messages %}[{% for c in m.content %}{{ c.text }},{% endfor %}]" +
+			"{% endfor %}": "[Once,upon ",
+	} {
+		s = newServer(t, withTemplate(t, template))
+		got = s.ok(t, openai.ChatPath, `{`+parts+`,"echo":true}`)
+		if text := rendered(t, s); text != want {
+			t.Errorf("prompt %q, want %q", text, want)
+		}
+		if at(t, got, "choices", 0, "message", "content") != "Once\nupon  hello world" {
+			t.Errorf("answer %v", at(t, got, "choices", 0))
+		}
+	}
+	s = newServer(t)
 	// Without generation the role is the last message's.
 	got = s.ok(t, openai.ChatPath,
 		`{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":false}`)
@@ -309,5 +327,31 @@ func TestChatBatch(t *testing.T) {
 	if len(r) != 3 || len(r[0].Prompt) != len(r[2].Prompt) ||
 		len(r[1].Prompt) <= len(r[0].Prompt) || r[0].Params.MaxTokens != 5 {
 		t.Errorf("%d requests", len(r))
+	}
+}
+
+// TestChatBatchOfThoughts: each conversation of a batch has the constraint and the text that it has
+// alone, where the model reasons.
+func TestChatBatchOfThoughts(t *testing.T) {
+	s := newServer(t, hermesTemplate, func(o *Options) {
+		o.Info.Tokenizer = tagTokenizer(t, "<think>")
+	})
+	s.engine.play = func(_ int, r *engine.Request) script {
+		return script{deltas: say(r, []int32{300}, []string{"<think>t</think>x<|endoftext|>"},
+			sample.FinishStop)}
+	}
+	const rest = `,"structured_outputs":{"choice":["x","y"]},"chat_template_kwargs":` +
+		`{"thinking":true},"thinking_token_budget":3}`
+	answer := s.ok(t, openai.ChatBatchPath, `{`+chatBatchOfTwo+rest)
+	s.ok(t, openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]`+rest)
+	alone := s.engine.last(t)
+	for i := range 2 {
+		if got := at(t, answer, "choices", i, "message", "content"); got != "x" {
+			t.Errorf("choice %d: %v", i, got)
+		}
+		if r := s.engine.requests[i]; r.Constraint != alone.Constraint || !r.KeepSpecial ||
+			r.Params.ThinkingBudget != 3 {
+			t.Errorf("conversation %d: %v, alone %v", i, r.Constraint, alone.Constraint)
+		}
 	}
 }

@@ -49,13 +49,16 @@ func TestConstraintFields(t *testing.T) {
 			}
 		}
 	}
-	s := newServer(t, func(o *Options) {
+	s := newServer(t, hermesTemplate, func(o *Options) {
 		o.Config.Server.Answers = config.Answers{CompactJSON: true, AnyKeyOrder: true}
 	})
-	s.ok(t, openai.ChatPath, `{`+hiChat+`,"guided_json":`+schema+`}`)
-	both := compact
-	both.AnyOrder = true
-	if got := s.engine.last(t).Constraint; got != both {
-		t.Errorf("%+v, want %+v", got, both)
+	for _, body := range []string{
+		hiChat + `,"guided_json":` + schema, askTools + `,"tool_choice":"required"`,
+		askTools + `,"tool_choice":"required","response_format":{"type":"json_object"}`,
+	} {
+		s.ok(t, openai.ChatPath, `{`+body+`}`)
+		if c := s.engine.last(t).Constraint; c.Kind == constrain.None || !c.Compact || !c.AnyOrder {
+			t.Errorf("%s: %+v", body, c)
+		}
 	}
 }

@@ -469,6 +469,9 @@ var chatRefusals = map[string]refusal{
 		"another tool"},
 	"tools named badly": {hiChat + `,"tools":[{"function":{"name":"f g"}}]`, "tools",
 		"letters"},
+	"parameters of a text": {hiChat +
+		`,"tools":[{"function":{"name":"f","parameters":"{}"}}]`, "tools",
+		"`tools[0].function.parameters` must be an object, got a string"},
 	"parameters of a list": {hiChat +
 		`,"tool_choice":"required","tools":[{"function":{"name":"f","parameters":{"type":"array"}}}]`, "tools", "type object"},
 	"tool custom": {hiChat + `,"tools":[{"type":"custom","custom":{"name":"shell"}}]`, "tools",

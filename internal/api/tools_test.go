@@ -258,7 +258,9 @@ func TestTypedCalls(t *testing.T) {
 
 // TestSpecialTags: the text has special tokens where a parser reads them.
 func TestSpecialTags(t *testing.T) {
-	s := newServer(t, hermesTemplate, func(o *Options) { o.Info.Tokenizer = tagTokenizer(t) })
+	s := newServer(t, hermesTemplate, func(o *Options) {
+		o.Info.Tokenizer = tagTokenizer(t, "<tool_call>")
+	})
 	s.ok(t, openai.ChatPath, `{`+askTools+`}`)
 	if !s.engine.last(t).KeepSpecial {
 		t.Error("the tags are left out of the text")
@@ -269,8 +271,8 @@ func TestSpecialTags(t *testing.T) {
 	}
 }
 
-// tagTokenizer is the tiny model's with a tag of Hermes as a special token.
-func tagTokenizer(t *testing.T) *tokenizer.Tokenizer {
+// tagTokenizer is the tiny model's with a tag as a special token.
+func tagTokenizer(t *testing.T, tag string) *tokenizer.Tokenizer {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
@@ -278,7 +280,7 @@ func tagTokenizer(t *testing.T) *tokenizer.Tokenizer {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw = bytes.Replace(raw, []byte("<|im_start|>"), []byte("<tool_call>"), -1)
+		raw = bytes.Replace(raw, []byte("<|im_start|>"), []byte(tag), -1)
 		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
 			t.Fatal(err)
 		}

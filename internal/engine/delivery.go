@@ -263,10 +263,11 @@ func (q *request) advance(token int32, finish sample.Finish) (text, stop string)
 	}
 	q.text += len(piece)
 	q.runes += utf8.RuneCountInString(piece)
-	if q.outputs <= int(q.Params.MinTokens) && finish == sample.Unfinished {
-		return q.stops.flush() + piece, ""
+	if q.outputs > int(q.Params.MinTokens) {
+		text, stop = q.stops.push(piece)
+	} else { // as in vLLM, a stop string that ends later may begin here
+		text = q.stops.pass(piece)
 	}
-	text, stop = q.stops.push(piece)
 	if stop == "" && finish != sample.Unfinished {
 		text += q.stops.flush()
 	}

@@ -403,6 +403,22 @@ func TestStopStrings(t *testing.T) {
 			t.Errorf("stop %q: text %q, stopped by %q", c.stop, a.text, a.last.StopString)
 		}
 	}
+	// None ends in the first min_tokens, which are seven here; one that ends later may begin there.
+	for _, c := range []struct {
+		stop, want string
+		max        int32
+		finish     sample.Finish
+	}{
+		{"first inst", "Index returns the index of the ", 100, sample.FinishStop},
+		{"first", indexAnswer, 100, sample.FinishStop},
+		{"first", "Index returns the index of the first", 7, sample.FinishLength},
+	} {
+		r := greedy(e, question, c.max)
+		r.Stop, r.Params.MinTokens = []string{c.stop}, 7
+		if a := mustAsk(t, e, r); a.text != c.want || a.last.Finish != c.finish {
+			t.Errorf("stop %q: text %q, %v", c.stop, a.text, a.last.Finish)
+		}
+	}
 }
 
 // TestSlowReader leaves a stream unread: others go on, and it gets everything in the end.

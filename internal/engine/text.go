@@ -10,31 +10,35 @@ type stopFinder struct {
 	held string
 }
 
-// push adds text. It returns what is certain and, when a stop string was found, which: then out
-// ends before it (or after it, when it is included) and nothing is held.
+// push adds text. It returns what is certain and, when a stop string was found that ends in text,
+// which: then out ends before it (or after it, when it is included) and nothing is held.
 func (f *stopFinder) push(text string) (out, stop string) {
-	if len(f.stops) == 0 {
-		return text, ""
-	}
-	if f.held != "" {
-		text = f.held + text
-		f.held = ""
-	}
+	seen, whole := len(f.held), f.held+text
 	at := -1
 	for _, s := range f.stops {
-		if i := strings.Index(text, s); i >= 0 && (at < 0 || i < at) {
-			at, stop = i, s
+		from := max(0, seen-len(s)+1)
+		if i := strings.Index(whole[from:], s); i >= 0 && (at < 0 || from+i < at) {
+			at, stop = from+i, s
 		}
 	}
-	if at >= 0 {
-		if f.include {
-			at += len(stop)
-		}
-		return text[:at], stop
+	if at < 0 {
+		return f.split(whole), ""
 	}
+	f.held = ""
+	if f.include {
+		at += len(stop)
+	}
+	return whole[:at], stop
+}
+
+// pass adds text in which no stop string may end, and returns what is certain.
+func (f *stopFinder) pass(text string) string { return f.split(f.held + text) }
+
+// split keeps the end of text that may begin a stop string, and returns the rest.
+func (f *stopFinder) split(text string) string {
 	n := f.pendingStop(text)
 	f.held = text[len(text)-n:]
-	return text[:len(text)-n], ""
+	return text[:len(text)-n]
 }
 
 // pendingStop is the length of the longest end of text that begins a stop string.

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestStopFinder feeds text in random pieces and compares with a search of the whole.
+// TestStopFinder feeds text in random pieces and compares with a search of the whole. The first
+// ones may be those of min_tokens, in which none ends.
 func TestStopFinder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	letters := func(n int) string {
@@ -22,12 +23,19 @@ func TestStopFinder(t *testing.T) {
 		for range rng.IntN(3) {
 			f.stops = append(f.stops, letters(1+rng.IntN(4)))
 		}
-		want, wantStop := wholeSearch(text, f.stops, f.include)
+		passed := max(0, rng.IntN(2*len(text)+1)-len(text))
+		want, wantStop := wholeSearch(text, f.stops, f.include, passed)
 		var got strings.Builder
 		stopped := ""
 		for rest := text; rest != "" && stopped == ""; {
 			n := 1 + rng.IntN(len(rest))
-			out, stop := f.push(rest[:n])
+			var out, stop string
+			if left := passed - (len(text) - len(rest)); left > 0 {
+				n = min(n, left)
+				out = f.pass(rest[:n])
+			} else {
+				out, stop = f.push(rest[:n])
+			}
 			got.WriteString(out)
 			rest, stopped = rest[n:], stop
 			// What was given out must not be the beginning of a stop string that may still come.
@@ -47,11 +55,16 @@ func TestStopFinder(t *testing.T) {
 	}
 }
 
-func wholeSearch(text string, stops []string, include bool) (string, string) {
+// wholeSearch finds the first of the stop strings that end behind the first passed bytes.
+func wholeSearch(text string, stops []string, include bool, passed int) (string, string) {
 	at, by := -1, ""
 	for _, s := range stops {
-		if i := strings.Index(text, s); i >= 0 && (at < 0 || i < at) {
-			at, by = i, s
+		from := max(0, passed-len(s)+1)
+		if from > len(text) {
+			continue
+		}
+		if i := strings.Index(text[from:], s); i >= 0 && (at < 0 || from+i < at) {
+			at, by = from+i, s
 		}
 	}
 	if at < 0 {

@@ -30,7 +30,7 @@ func decodeMessage(f *wire.Fields, m *generate.Model) (*generate.Chat, *wire.Err
 // decodeCounted reads all fields of Anthropic's dialect, in the body of POST /v1/messages and of
 // its count_tokens.
 func decodeCounted(f *wire.Fields, m *generate.Model) (*generate.Chat, *wire.Error) {
-	r := messageRequest{generate.NewChat(m, "messages"), f, m}
+	r := messageRequest{generate.NewChat("messages"), f, m}
 	generate.RefuseFields(f, MessagesPath, notInMessages)
 	r.SetStop(f, "stop_sequences", f.Array("stop_sequences"))
 	r.DecodeMaxTokens(f, "max_tokens")

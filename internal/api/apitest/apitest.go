@@ -43,6 +43,8 @@ func Cases() []Case {
 		{Name: "request over generation config", Generation: suggested,
 			Set: sample.Settings{Temperature: new(1.0), TopP: new(1.0), TopK: new(0),
 				MaxTokens: new(12)}},
+		{Name: "request beyond the bound of all", Generation: suggested,
+			Set: sample.Settings{MaxTokens: new(100)}},
 		{Name: "request alone", Generation: `{}`,
 			Set: sample.Settings{Temperature: new(0.9), TopP: new(0.5), TopK: new(7),
 				MaxTokens: new(12)}},

@@ -16,15 +16,12 @@ import (
 )
 
 // constrainCalls chooses how calls are read, and makes the constraint of an answer that must call,
-// that calls strictly, or that thinks before it keeps to a constraint of its own.
-func (s *Service) constrainCalls(ctx context.Context, req *Chat,
+// that calls strictly, or that thinks before it keeps to a constraint of its own: c, which is the
+// request's before.
+func (s *Service) constrainCalls(ctx context.Context, req *Chat, c *constrain.Spec,
 	o *output.Options) *wire.Error {
-	forced := req.choice == someTool || req.choice == oneTool
-	if forced && req.responseFormat {
-		// It is of what is said to the user, which is nothing: clients send one with every request.
-		req.constraint, req.constraintField = constrain.Spec{}, ""
-	}
-	if forced && req.constraint.Kind != constrain.None {
+	forced := req.choice.forced()
+	if forced && c.Kind != constrain.None {
 		return wire.BadRequest(req.constraintField, "You can only either use constraints for "+
 			"structured outputs or tools, not both.")
 	}
@@ -35,13 +32,13 @@ func (s *Service) constrainCalls(ctx context.Context, req *Chat,
 	if forced {
 		o.Tools = s.forcible(req, s.Model.format)
 	}
-	switch c := &req.constraint; c.Kind {
+	switch c.Kind {
 	case constrain.JSONSchema, constrain.Choice, constrain.StructuralTag:
 		if !json.Valid([]byte(c.Text)) {
 			return nil // the engine says what is wrong
 		}
 	}
-	own := req.constraint
+	own := *c
 	var then output.Element
 	switch {
 	case forced, o.Tools != nil && o.Tools.HasTriggers() && anyStrict(req.Tools):
@@ -54,40 +51,40 @@ func (s *Service) constrainCalls(ctx context.Context, req *Chat,
 		} else {
 			then = o.FreeCalls(tools)
 		}
-		if req.constraint.Kind != constrain.None { // and no tool is forced
-			then = output.AnyOf(o.Calls(tools), o.Content(elementOf(req.constraint)))
+		if c.Kind != constrain.None { // and no tool is forced
+			then = output.AnyOf(o.Calls(tools), o.Content(elementOf(own)))
 		}
 		if req.constraintField == "" {
 			req.constraintField = "tools"
 		}
-	case req.constraint.Kind == constrain.None:
+	case c.Kind == constrain.None:
 		return nil
 	case o.Tools != nil && o.Tools.HasEnvelope():
 		tools, bad := callable(req, o.Tools)
 		if bad != nil {
 			return bad
 		}
-		then = output.AnyOf(o.Calls(tools), o.Content(elementOf(req.constraint)))
+		then = output.AnyOf(o.Calls(tools), o.Content(elementOf(own)))
 	case o.Reasoning == nil || o.State == output.Closed:
 		return nil // the constraint is of all of the answer
 	default:
-		then = o.Content(elementOf(req.constraint))
+		then = o.Content(elementOf(own))
 	}
 	req.wrapped = true
-	req.constraint.Kind = constrain.StructuralTag
-	req.constraint.Text = o.Constrain(then)
-	if o.Tools == nil || !o.Tools.Styled() || s.enforceable(ctx, req.constraint) {
+	c.Kind = constrain.StructuralTag
+	c.Text = o.Constrain(then)
+	if o.Tools == nil || !o.Tools.Styled() || s.enforceable(ctx, *c) {
 		return nil
 	}
 	switch {
 	case forced:
 		tools, _ := callable(req, output.Listed) // which has been asked already
 		o.Tools = s.forcible(req, nil)
-		req.constraint.Text = o.Constrain(o.Calls(tools))
+		c.Text = o.Constrain(o.Calls(tools))
 	case own.Kind != constrain.None:
-		req.constraint.Text = o.Constrain(o.Content(elementOf(own)))
+		c.Text = o.Constrain(o.Content(elementOf(own)))
 	default:
-		req.constraint = constrain.Spec{}
+		*c = constrain.Spec{}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/eagleray/eagleray/internal/api/call"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
+	"github.com/eagleray/eagleray/internal/text/constrain"
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
@@ -25,10 +26,9 @@ type Chat struct {
 
 // NewChat is the request of a dialect before its fields are read: messages names the one with the
 // conversation.
-func NewChat(m *Model, messages string) *Chat {
+func NewChat(messages string) *Chat {
 	r := &Chat{IncludeReasoning: true}
 	r.Field, r.Parallel, r.AddGenerationPrompt = messages, true, true
-	r.compactJSON, r.anyKeyOrder = m.Answers.CompactJSON, m.Answers.AnyKeyOrder
 	r.TopLogprobs = sample.NoLogprobs
 	return r
 }
@@ -55,6 +55,10 @@ func (r *Chat) DecodeShared(f *wire.Fields, m *Model) {
 		r.Tools = nil
 	}
 	r.ShownTools = r.choice == autoTools
+	if r.choice.forced() && r.responseFormat {
+		// It is of what is said to the user, which is nothing: clients send one with every request.
+		r.constraint, r.constraintField = constrain.Spec{}, ""
+	}
 	r.CheckBeams(f, m, r.choice != noTools, r.thinkingBudget != nil)
 }
 
@@ -87,7 +91,7 @@ func (r *Chat) ChatEcho() string {
 	if !r.Echo || r.Role() != r.LastRole {
 		return ""
 	}
-	return r.LastContent
+	return r.lastContent()
 }
 
 // Shown is how many of the most likely tokens the answer shows.
@@ -131,22 +135,17 @@ func (s *Service) StartChats(ctx context.Context, r *call.Call, kind string, req
 		if err := call.Ended(ctx); err != nil {
 			return nil, err
 		}
-		if bad == nil { // before what follows changes the request: it may be tried again
-			bad = s.checkRoom(&req.Sampling, len(p.Prompt), talks[i].Field)
+		if bad == nil {
+			bad = s.fit(&p, &req.Sampling, base, talks[i].Field)
 		}
 		if bad == nil {
-			readings[i], bad = s.reading(ctx, r.Origin, req, p.Text)
+			readings[i], bad = s.reading(ctx, r.Origin, req, &p)
 		}
 		if bad != nil {
 			return nil, bad
 		}
-		params := base
-		s.boundThinking(req, &readings[i], &params)
 		if !req.ReturnPromptText {
 			p.Text = ""
-		}
-		if bad = s.fit(&p, &req.Sampling, params, talks[i].Field); bad != nil {
-			return nil, bad
 		}
 		prompts[i] = p
 	}

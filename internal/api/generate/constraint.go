@@ -20,7 +20,6 @@ func (s *Sampling) setConstraint(f *wire.Fields, field string, c constrain.Spec)
 		return
 	}
 	s.constraint, s.constraintField = c, field
-	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
 }
 
 // decodeConstraint reads the fields that keep an answer within a language: OpenAI's, vLLM's, and
@@ -154,7 +153,6 @@ func (s *Sampling) decodeStructuredOutputs(f *wire.Fields) {
 		f.Fail(wire.BadRequest(field, "`structured_outputs` must have one of json, regex, choice, "+
 			"grammar, json_object and structural_tag"))
 	}
-	s.constraint.Compact, s.constraint.AnyOrder = s.compactJSON, s.anyKeyOrder
 }
 
 // specOf reads the value of a field that states a constraint of a kind. A JSON value may be given

@@ -3,6 +3,7 @@ package generate
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
@@ -26,8 +27,9 @@ type Conversation struct {
 	reasoningEffort     string
 	AddGenerationPrompt bool
 	ContinueFinal       bool
-	// LastRole and LastContent describe the last message; the content only where it is plain text.
-	LastRole, LastContent string
+	// LastRole and LastTexts describe the last message: its content is one text, or several parts.
+	LastRole  string
+	LastTexts []string
 }
 
 // SetTools takes the tools that the template shows, once they are checked.
@@ -97,6 +99,9 @@ func (c *Conversation) SetReasoningEffort(field, effort string) *wire.Error {
 func (c *Conversation) Drop() {
 	c.Messages, c.Tools, c.Documents, c.Kwargs, c.template = nil, nil, nil, nil, ""
 }
+
+// lastContent is the content of the last message, as templates get that is one text.
+func (c *Conversation) lastContent() string { return strings.Join(c.LastTexts, "\n") }
 
 // Role is the role of the answer: the assistant's, or that of the last message when it goes on.
 func (c *Conversation) Role() string {

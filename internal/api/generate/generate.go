@@ -93,7 +93,6 @@ func (s *Service) Start(ctx context.Context, r *call.Call, kind string, req *Sam
 			q.Seeds[n] = s.seedFor(r.Origin, req, n)
 		}
 		q.Client, q.Background = r.Client, r.Row || req.Polled
-		q.Constraint = req.constraint
 		q.HandOver, q.Ticket = req.handOver, req.ticket
 		q.Adapter = adapter
 		q.Interval = req.streamInterval

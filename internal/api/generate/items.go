@@ -243,9 +243,9 @@ type Dialogue struct {
 	reasoning, content string
 	calls              []byte
 	said               bool
-	// lastRole and lastContent are those of the last of the messages; the content only where it is
-	// one text.
-	lastRole, lastContent string
+	// lastRole and lastTexts are those of the last of the messages.
+	lastRole  string
+	lastTexts []string
 }
 
 // Add takes the next item.
@@ -287,9 +287,8 @@ func (d *Dialogue) Add(t *Item) {
 		b = wire.AppendString(append(b, `,"tool_call_id":`...), t.CallID)
 	}
 	b = append(b, `,"content":`...)
-	d.lastRole, d.lastContent = role, ""
+	d.lastRole, d.lastTexts = role, t.Parts
 	if len(t.Parts) == 1 {
-		d.lastContent = t.Parts[0]
 		b = wire.AppendString(b, t.Parts[0])
 	} else {
 		b = append(b, '[')
@@ -319,12 +318,12 @@ func (d *Dialogue) flush() {
 		b = append(b, ']')
 	}
 	d.messages = append(d.messages, append(b, '}'))
-	d.lastRole, d.lastContent = "assistant", d.content
+	d.lastRole, d.lastTexts = "assistant", []string{d.content}
 	d.reasoning, d.content, d.calls, d.said = "", "", nil, false
 }
 
 // End puts the messages into a conversation.
 func (d *Dialogue) End(c *Conversation) {
 	d.flush()
-	c.Messages, c.LastRole, c.LastContent = d.messages, d.lastRole, d.lastContent
+	c.Messages, c.LastRole, c.LastTexts = d.messages, d.lastRole, d.lastTexts
 }

@@ -128,7 +128,8 @@ func (s *Service) fit(p *Prompt, r *Sampling, params sample.Params, field string
 	}
 	params.MinTokens = int32(r.MinTokens)
 	p.Params, p.Salt, p.Priority = params, r.CacheSalt, r.Priority
-	p.Repetition = r.repetition
+	p.Repetition, p.Constraint = r.repetition, r.constraint
+	p.Constraint.Compact, p.Constraint.AnyOrder = r.compactJSON, r.anyKeyOrder
 	p.Stop, p.IncludeStop, p.KeepSpecial = r.stop, r.includeStop, r.keepSpecial
 	p.Raw = s.Model.Tokenizer == nil
 	return nil

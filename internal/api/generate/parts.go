@@ -11,29 +11,31 @@ import (
 	"github.com/eagleray/eagleray/internal/text/output"
 )
 
-// reading is how the answers to a conversation are divided into parts, and makes the constraint
-// that its tools are; prompt is its text.
+// reading is how the answers to a conversation are divided into parts. It gives the prompt, which
+// says all else of the request, what follows from that: the constraint that the tools are, the
+// bound of the reasoning, and special tokens in the text that a parser must see.
 func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
-	prompt string) (output.Options, *wire.Error) {
+	p *Prompt) (output.Options, *wire.Error) {
 	o := output.Options{Reasoning: s.Model.Thinking, Single: !req.Parallel, ID: from.CallID}
 	if t := o.Reasoning; t != nil {
 		if req.ContinueFinal {
-			o.State = t.StateWithin(req.LastContent)
+			o.State = t.StateWithin(req.lastContent())
 		} else {
-			o.State = t.StateAfter(prompt)
+			o.State = t.StateAfter(p.Text)
 		}
 	}
-	if bad := s.constrainCalls(ctx, req, &o); bad != nil {
+	if bad := s.constrainCalls(ctx, req, &p.Constraint, &o); bad != nil {
 		return o, bad
 	}
+	s.boundThinking(req, &o, &p.Params)
 	if o.Tools != nil {
 		o.Types = parameterTypes(req.Tools)
 		if o.Tools.ShortIDs {
 			o.ID = from.ShortCallID
 		}
 	}
-	if s.hides(&o) && !req.keepSpecial {
-		req.keepSpecial = true
+	if s.hides(&o) && !p.KeepSpecial {
+		p.KeepSpecial = true
 		o.Drop = s.dropped(&o)
 	}
 	return o, nil

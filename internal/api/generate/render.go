@@ -38,7 +38,11 @@ func (s *Service) Render(ctx context.Context, c *Conversation, r *Sampling) (Pro
 		return Prompt{}, c.templateError(err)
 	}
 	if c.ContinueFinal {
-		if text, bad = cutAfter(text, m.text(s.maskable(), c.LastContent)); bad != nil {
+		last := "" // templates put what they like between the texts of a message
+		if n := len(c.LastTexts); n > 0 {
+			last = m.text(s.maskable(), c.LastTexts[n-1])
+		}
+		if text, bad = cutAfter(text, last); bad != nil {
 			return Prompt{}, bad
 		}
 	}

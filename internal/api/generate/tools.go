@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
+	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/constrain/schema"
 	"github.com/eagleray/eagleray/internal/text/typed"
 )
@@ -24,9 +25,14 @@ type Tool struct {
 // NewTool takes a tool apart that is written as chat templates know it.
 func NewTool(raw []byte) Tool {
 	f := wire.MemberOf(raw, "function", '{')
-	return Tool{Name: wire.UnquoteOr(wire.MemberOf(f, "name", '"'), ""), raw: raw,
-		parameters: wire.MemberOf(f, "parameters", '{'), strict: string(wire.MemberOf(f, "strict",
-			't')) == "true"}
+	t := Tool{Name: wire.UnquoteOr(wire.MemberOf(f, "name", '"'), ""), raw: raw,
+		strict: string(wire.MemberOf(f, "strict", 't')) == "true"}
+	for key, raw := range jsonx.Members(f) {
+		if key == "parameters" && !wire.IsNull(raw) {
+			t.parameters = raw
+		}
+	}
+	return t
 }
 
 // noCustomTools is why OpenAI's custom tools are refused.
@@ -61,6 +67,9 @@ const (
 	// oneTool: it calls the one that is named, once.
 	oneTool
 )
+
+// forced is whether the answer has to call.
+func (c toolChoice) forced() bool { return c == someTool || c == oneTool }
 
 // toolUse is how the answer may call tools.
 type toolUse struct {
@@ -187,6 +196,9 @@ func checkTools(tools []Tool) *wire.Error {
 		case !toolName.MatchString(t.Name):
 			return wire.BadRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
 				"digits, underscores, dots and dashes, got %q", i, wire.Clip(t.Name))
+		case t.parameters != nil && t.parameters[0] != '{':
+			return wire.BadRequest("tools", "`tools[%d].function.parameters` must be an object, "+
+				"got %s", i, wire.Describe(t.parameters))
 		case seen[t.Name]:
 			return wire.BadRequest("tools",
 				"`tools[%d].function.name` is %q, as that of another tool", i, t.Name)

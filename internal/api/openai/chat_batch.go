@@ -23,7 +23,7 @@ func decodeChatBatch(f *wire.Fields, m *generate.Model) (*chatBatchRequest, *wir
 	if bad != nil {
 		return nil, bad
 	}
-	req := generate.NewChat(m, "messages")
+	req := generate.NewChat("messages")
 	decodeOwn(req, f, m)
 	req.DecodeShared(f, m)
 	f.Fail(checkBatch(req))

@@ -14,7 +14,7 @@ const (
 )
 
 func decodeChat(f *wire.Fields, m *generate.Model) (*generate.Chat, *wire.Error) {
-	r := generate.NewChat(m, "messages")
+	r := generate.NewChat("messages")
 	decodeOwn(r, f, m)
 	decodeMessages(&r.Conversation, f, f.Array("messages"))
 	r.DecodeShared(f, m)
@@ -117,7 +117,7 @@ func decodeMessages(c *generate.Conversation, f *wire.Fields, raw []byte) {
 				wire.Describe(raw))
 		}
 		c.Messages = append(c.Messages, raw)
-		c.LastRole, c.LastContent = "", ""
+		c.LastRole, c.LastTexts = "", nil
 		if err := wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
 			switch key {
 			case "role":
@@ -127,10 +127,9 @@ func decodeMessages(c *generate.Conversation, f *wire.Fields, raw []byte) {
 				}
 				c.LastRole = wire.Unquote(raw)
 			case "content":
-				if raw[0] == '"' {
-					c.LastContent = wire.Unquote(raw)
-				}
-				return checkContent(i, raw)
+				var bad *wire.Error
+				c.LastTexts, bad = decodeContent(i, raw)
+				return bad
 			case "tool_calls":
 				if raw[0] == '[' {
 					return wire.EachElement(raw, func(j int, raw []byte) *wire.Error {
@@ -153,43 +152,41 @@ func decodeMessages(c *generate.Conversation, f *wire.Fields, raw []byte) {
 	}
 }
 
-// checkContent accepts a string, null, or a list of parts of type text.
-func checkContent(i int, raw []byte) *wire.Error {
+// decodeContent accepts a string, null, or a list of parts of type text.
+func decodeContent(i int, raw []byte) (texts []string, bad *wire.Error) {
 	switch raw[0] {
-	case '"', 'n':
-		return nil
+	case '"':
+		return []string{wire.Unquote(raw)}, nil
+	case 'n':
+		return nil, nil
 	case '[':
 	default:
-		return wire.BadRequest("messages", "`messages[%d].content` must be a string or a list "+
-			"of parts, got %s", i, wire.Describe(raw))
+		return nil, wire.BadRequest("messages", "`messages[%d].content` must be a string or a "+
+			"list of parts, got %s", i, wire.Describe(raw))
 	}
-	return wire.EachElement(raw, func(j int, raw []byte) *wire.Error {
+	bad = wire.EachElement(raw, func(j int, raw []byte) *wire.Error {
 		if raw[0] == '"' { // vLLM takes a bare string for a part of type text
+			texts = append(texts, wire.Unquote(raw))
 			return nil
 		}
 		if raw[0] != '{' {
 			return wire.BadRequest("messages",
 				"`messages[%d].content[%d]` must be an object, got %s", i, j, wire.Describe(raw))
 		}
-		kind, text := "", false
-		_ = wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-			if key == "type" && raw[0] == '"' {
-				kind = wire.Unquote(raw)
-			}
-			text = text || key == "text" && raw[0] == '"'
-			return nil
-		})
-		if kind != "text" {
+		if kind := wire.TypeOf(raw); kind != "text" {
 			return wire.BadRequest("messages",
 				"`messages[%d].content[%d]` has type %q: only text is supported", i, j,
 				wire.Clip(kind))
 		}
-		if !text {
+		text := wire.MemberOf(raw, "text", '"')
+		if text == nil {
 			return wire.BadRequest("messages", "`messages[%d].content[%d].text` must be a string",
 				i, j)
 		}
+		texts = append(texts, wire.Unquote(text))
 		return nil
 	})
+	return texts, bad
 }
 
 func decodeToolChoice(r *generate.Chat, f *wire.Fields, m *generate.Model) {

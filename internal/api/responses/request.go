@@ -43,7 +43,7 @@ var chatOnly = map[string]string{
 // decodeResponse reads all fields. The conversation is whole once the items are known that it goes
 // on from (converse).
 func decodeResponse(f *wire.Fields, m *generate.Model) (*responseRequest, *wire.Error) {
-	r := responseFields{&responseRequest{Chat: generate.NewChat(m, "input")}, f, m}
+	r := responseFields{&responseRequest{Chat: generate.NewChat("input")}, f, m}
 	rec := &r.record
 	rec.Object, rec.Status = "response", InProgress
 	generate.RefuseFields(f, ResponsesPath, chatOnly)

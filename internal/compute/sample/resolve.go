@@ -38,6 +38,8 @@ func either[T any](a, b *T) *T {
 type Defaults struct {
 	// Generation is what the generation config sets.
 	Generation Settings
+	// MostTokens bounds the output of every request, 0 for no bound of the server.
+	MostTokens int
 	// EOS is the end-of-sequence token, -1 for none; StopTokens are further ones of the generation
 	// config.
 	EOS        int32
@@ -77,7 +79,7 @@ const (
 // Resolve returns the parameters of a request: what it sets, else what the generation config sets,
 // else OpenAI's default, which for MaxTokens is the API's maxTokens, or all the room there is when
 // that is 0. Values out of range are refused with a *ParamError; ids are not checked against the
-// vocabulary (see Params.Validate).
+// vocabulary (see Params.Validate). No output is longer than MostTokens.
 //
 // What is allowed but not meant literally is settled as vLLM does: a temperature between 0 and 0.01
 // becomes 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole
@@ -109,6 +111,9 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		LogitBias:         clipped(o.LogitBias),
 		AllowedTokens:     o.AllowedTokens,
 		BadWords:          o.BadWords,
+	}
+	if d.MostTokens > 0 {
+		p.MaxTokens = min(p.MaxTokens, whole(&d.MostTokens, 0))
 	}
 	if len(p.LogprobTokens) > 0 && p.Logprobs == NoLogprobs {
 		p.Logprobs = 0

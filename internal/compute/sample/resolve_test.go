@@ -95,6 +95,20 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestResolveBound: no output is longer than what the server allows.
+func TestResolveBound(t *testing.T) {
+	d := Defaults{MostTokens: 7, EOS: -1, VocabSize: 100, MaxModelLen: 256}
+	for set, want := range map[int]int32{100: 7, 5: 5, 0: 7} {
+		o := Overrides{}
+		if set > 0 {
+			o.MaxTokens = &set
+		}
+		if p, err := d.Resolve(&o, 0); err != nil || p.MaxTokens != want {
+			t.Errorf("%d asked for: %d, %v", set, p.MaxTokens, err)
+		}
+	}
+}
+
 // TestResolveLeavesItsInputs: choices of one request and all requests of a model share them.
 func TestResolveLeavesItsInputs(t *testing.T) {
 	o := Overrides{StopTokens: []int32{9, 3}, LogitBias: []Bias{{1, 500}}}

@@ -11,9 +11,13 @@ import (
 // over it, and finds the tokens that end an output.
 func (r *resolver) readGenerationConfig() error {
 	g := &checkpoint.GenerationConfig{}
-	if where := r.Config.Model.GenerationConfig; where != "vllm" {
+	where := r.Config.Model.GenerationConfig
+	// As in vLLM, max_new_tokens that the server's flags bring bound every request, and those of
+	// the model are for requests that set none.
+	bounds := where != "vllm" && where != "auto"
+	if where != "vllm" {
 		folder := r.folder
-		if where != "auto" {
+		if bounds {
 			var err error
 			if folder, err = checkpoint.Dir(where); err != nil {
 				return fmt.Errorf("--generation-config: %w", err)
@@ -34,12 +38,16 @@ func (r *resolver) readGenerationConfig() error {
 		if err != nil {
 			return fmt.Errorf("--override-generation-config: %w", err)
 		}
+		bounds = bounds || over.MaxTokens != nil
 		g.Settings = over.Settings.Over(g.Settings)
 		if over.EOS != nil {
 			g.EOS = over.EOS
 		}
 	}
 	r.Info.Generation = g.Settings
+	if bounds && g.MaxTokens != nil {
+		r.Info.MostTokens = *g.MaxTokens
+	}
 	r.findEnds(g.EOS)
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
+	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // TestResolveMakesFoldersAbsolute: ranks that Ray starts have another working folder.
@@ -61,5 +63,43 @@ func TestBuiltinByName(t *testing.T) {
 	}
 	if filepath.Base(b.dir) != builtin.Name {
 		t.Errorf("beside a folder: folder %q", b.dir)
+	}
+}
+
+// TestMostTokens: max_new_tokens of the model are for requests that set none, those that the flags
+// bring bound all.
+func TestMostTokens(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"),
+		[]byte(`{"max_new_tokens":24}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := checkpoint.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		where, override string
+		suggested, most int
+	}{
+		{"auto", "", 24, 0},
+		{"auto", `{"top_p":0.5}`, 24, 0},
+		{"auto", `{"max_new_tokens":7}`, 7, 7},
+		{"vllm", `{"max_new_tokens":7}`, 7, 7},
+		{dir, "", 24, 24},
+		{dir, `{"max_new_tokens":7}`, 7, 7},
+	} {
+		cfg := &config.Config{}
+		cfg.Model.GenerationConfig, cfg.Model.OverrideGenerationConfig = c.where, c.override
+		b := newResolver(t.Context(), &Options{Config: cfg})
+		b.folder, b.Model = folder, &model.Config{}
+		if err := b.readGenerationConfig(); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Info.Generation.MaxTokens; got == nil || *got != c.suggested ||
+			b.Info.MostTokens != c.most {
+			t.Errorf("%s with %s: %v suggested, at most %d", c.where, c.override, got,
+				b.Info.MostTokens)
+		}
 	}
 }

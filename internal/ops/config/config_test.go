@@ -405,6 +405,10 @@ func TestSimilar(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), "did you mean --max-model-len?") {
 		t.Errorf("error %v", err)
 	}
+	err = config.FlagError(f, f.Parse([]string{"--enable-prefix-caching=yes"}))
+	if err == nil || err.Error() != `--enable-prefix-caching "yes": invalid syntax` {
+		t.Errorf("error %v", err)
+	}
 }
 
 // The command line wins over the file, the file over the environment, that over defaults.

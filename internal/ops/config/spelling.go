@@ -99,14 +99,16 @@ func FlagError(f *pflag.FlagSet, err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	cause := bad.Unwrap()
+	flag, cause := bad.GetFlag(), bad.Unwrap()
+	// The value of a switch that is refused is "true", which its name stands for.
+	given := flag.Value.Type() != "bool"
 	if number := (*strconv.NumError)(nil); errors.As(cause, &number) {
-		cause = number.Err
+		cause, given = number.Err, true
 	}
-	if flag := bad.GetFlag(); flag.Value.Type() != "bool" {
+	if given {
 		return fmt.Errorf("--%s %q: %w", flag.Name, bad.GetValue(), cause)
 	}
-	return fmt.Errorf("--%s: %w", bad.GetFlag().Name, cause)
+	return fmt.Errorf("--%s: %w", flag.Name, cause)
 }
 
 // Similar is the flag of f whose name is most like the one given, "" when none is near: it differs

@@ -10,8 +10,7 @@ type Format string
 const (
 	// FormatString is content as one text.
 	FormatString Format = "string"
-	// FormatOpenAI is content as the client sent it: a text, or a list of parts such as {"type":
-	// "text", "text": …}.
+	// FormatOpenAI is content as a list of parts such as {"type": "text", "text": …}.
 	FormatOpenAI Format = "openai"
 )
 

@@ -11,8 +11,9 @@ import (
 // client sent it, keys in order, but for these. tool_calls[].function.arguments becomes the object
 // its JSON text stands for (absent or empty: an empty object; not JSON: left as it is); tool_calls
 // that are empty or null go away, so that templates that ask whether they are defined see none;
-// content that is a list is checked to hold text parts only, and for FormatString joined with
-// newlines; content that is absent or null becomes "" or, for FormatOpenAI, an empty list;
+// content is text, or a list of parts that are checked to be text: joined with newlines for
+// FormatString and in messages of tools, and for FormatOpenAI always a list, without parts where it
+// is absent or null;
 // reasoning, as answers have it, is given as reasoning_content too, as templates know it, and
 // beside tool_calls without content as thinking: there gpt-oss's template shows the model what it
 // thought, and nowhere else.
@@ -46,6 +47,9 @@ func prepareMessage(v values.Value, f Format) (values.Value, error) {
 	role, ok := m.Get("role")
 	if !ok || !role.IsString() {
 		return values.Value{}, values.Errorf("role must be a string")
+	}
+	if role.Text == "tool" {
+		f = FormatString // most templates know results of tools as text only
 	}
 	content, _ := m.Get("content")
 	content, err := prepareContent(content, f)
@@ -83,23 +87,28 @@ func prepareMessage(v values.Value, f Format) (values.Value, error) {
 	return m.Value(), nil
 }
 
+// prepareContent gives content the form of f: a text, or parts.
 func prepareContent(content values.Value, f Format) (values.Value, error) {
+	var parts []values.Value
 	switch content.Kind {
 	case values.KindString:
-		return content, nil
+		parts = []values.Value{content}
 	case values.KindMissing, values.KindNone:
-		if f == FormatOpenAI {
-			return values.List(), nil
+	default:
+		var ok bool
+		if parts, ok = content.AsList(); !ok {
+			return values.Value{}, values.Errorf("content must be a string or an array, not %s",
+				content.TypeName())
 		}
-		return values.Str(""), nil
 	}
-	parts, ok := content.AsList()
-	if !ok {
-		return values.Value{}, values.Errorf("content must be a string or an array, not %s",
-			content.TypeName())
-	}
-	texts := make([]string, len(parts))
+	texts, list := make([]string, len(parts)), make([]values.Value, len(parts))
 	for i, part := range parts {
+		if part.IsString() {
+			m := values.NewMap()
+			m.Set("type", values.Str("text"))
+			m.Set("text", part)
+			part = m.Value()
+		}
 		m, ok := part.AsMap()
 		if !ok {
 			return values.Value{}, values.Errorf("content[%d] must be an object, not %s", i,
@@ -118,10 +127,10 @@ func prepareContent(content values.Value, f Format) (values.Value, error) {
 		if !text.IsString() {
 			return values.Value{}, values.Errorf("content[%d].text must be a string", i)
 		}
-		texts[i] = text.Text
+		texts[i], list[i] = text.Text, part
 	}
 	if f == FormatOpenAI {
-		return content, nil
+		return values.NewList(list), nil
 	}
 	return values.Str(strings.Join(texts, "\n")), nil
 }
