@@ -162,7 +162,7 @@ func readPartial(f *checkpoint.Fields, c *Config) {
 	case part > 1 || dim < 2 || dim%2 != 0:
 		f.Fail(checkpoint.ErrMalformed, key, "is %v: %d of %d dimensions cannot be turned", part,
 			dim, c.HeadDim)
-	case part != 1:
+	case c.RotaryDim != 0:
 		c.RotaryDim = dim
 	}
 }
