@@ -4,34 +4,37 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
 // readGenerationConfig finds what the model's authors suggest for sampling, puts the flag's values
-// over it, and finds the tokens that end an output.
+// over it, and finds the tokens that end an output: those of config.json where there is no
+// generation_config.json. These are the model's, as in vLLM, where no sampling is taken from it
+// too.
 func (r *resolver) readGenerationConfig() error {
-	g := &checkpoint.GenerationConfig{}
+	g, folder := &checkpoint.GenerationConfig{EOS: r.Model.EOS}, r.folder
 	where := r.Config.Model.GenerationConfig
 	// As in vLLM, max_new_tokens that the server's flags bring bound every request, and those of
 	// the model are for requests that set none.
-	bounds := where != "vllm" && where != "auto"
-	if where != "vllm" {
-		folder := r.folder
-		if bounds {
-			var err error
-			if folder, err = checkpoint.Dir(where); err != nil {
-				return fmt.Errorf("--generation-config: %w", err)
-			}
+	bounds := where != "auto" && where != "vllm"
+	if bounds {
+		var err error
+		if folder, err = checkpoint.Dir(where); err != nil {
+			return fmt.Errorf("--generation-config: %w", err)
 		}
-		if slices.Contains(folder.Names(), "generation_config.json") {
-			raw, err := folder.ReadFile("generation_config.json")
-			if err != nil {
-				return err
-			}
-			if g, err = checkpoint.ReadGenerationConfig(raw); err != nil {
-				return err
-			}
+	}
+	if slices.Contains(folder.Names(), "generation_config.json") {
+		raw, err := folder.ReadFile("generation_config.json")
+		if err != nil {
+			return err
 		}
+		if g, err = checkpoint.ReadGenerationConfig(raw); err != nil {
+			return err
+		}
+	}
+	if where == "vllm" {
+		g.Settings = sample.Settings{}
 	}
 	if raw := r.Config.Model.OverrideGenerationConfig; raw != "" {
 		over, err := checkpoint.ReadGenerationConfig([]byte(raw))

@@ -124,12 +124,13 @@ func chooseMaxModelLen(asked, longest int) (int, error) {
 }
 
 // maxContext is the longest sequence the model's positions allow: scaled rotary embeddings reach
-// further than the positions it was first trained on (as vLLM's _get_and_verify_max_len).
+// further than the positions it was first trained on (as vLLM's _get_and_verify_max_len). Gemma 3
+// says how many there are when it has scaled them.
 func maxContext(c *model.Config) int {
-	switch c.Rope.Type {
-	case "linear":
+	switch {
+	case c.Rope.Type == "linear" && c.ModelType != "gemma3_text":
 		return int(float64(c.MaxPositions) * c.Rope.Factor)
-	case "yarn":
+	case c.Rope.Type == "yarn":
 		return int(float64(c.Rope.OriginalMaxPositions) * c.Rope.Factor)
 	}
 	return c.MaxPositions

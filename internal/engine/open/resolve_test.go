@@ -103,3 +103,25 @@ func TestMostTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxContext: scaling makes sequences longer than the positions that there are, but for models
+// that count scaled ones.
+func TestMaxContext(t *testing.T) {
+	for rest, want := range map[string]int{
+		`"model_type":"llama"`: 4096,
+		`"model_type":"llama","rope_scaling":{"rope_type":"linear","factor":4}`: 16384,
+		`"model_type":"qwen3","rope_scaling":{"rope_type":"yarn","factor":4,` +
+			`"original_max_position_embeddings":2048}`: 8192,
+		`"model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8,` +
+			`"low_freq_factor":1,"high_freq_factor":4}`: 4096,
+		`"model_type":"gemma3_text","rope_scaling":{"rope_type":"linear","factor":8}`: 4096,
+	} {
+		c, err := model.ReadConfig([]byte(`{"max_position_embeddings":4096,` + rest + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := maxContext(c); got != want {
+			t.Errorf("%s: %d positions, want %d", rest, got, want)
+		}
+	}
+}

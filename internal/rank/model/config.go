@@ -50,6 +50,8 @@ type Config struct {
 	// one.
 	RopeTheta float64
 	Rope      Rope
+	// LocalTheta is RopeTheta of the layers with a window, where these are not scaled.
+	LocalTheta float64
 	// RotaryDim is how many dimensions of a head are turned; 0 is all.
 	RotaryDim int
 	// Interleaved says that they are turned in pairs of neighbours where the family turns halves:

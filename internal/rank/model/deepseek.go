@@ -88,7 +88,7 @@ func latentCache(c *Config, _ int) compute.CacheLayer {
 func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOptions, e *experts) {
 	c.IntermediateSize = f.Integer("intermediate_size", d.IntermediateSize, 1, checkpoint.MaxDim)
 	c.NormEps = f.Number("rms_norm_eps", d.NormEps, 0)
-	o.Heads, o.Eps = c.Heads, float32(c.NormEps)
+	o.Heads, o.Eps = c.Heads, 1e-6 // whatever rms_norm_eps is: the class's default
 	o.Query = f.Nullable("q_lora_rank", 0, 1, checkpoint.MaxDim)
 	if !f.Has("q_lora_rank") {
 		o.Query = 1536

@@ -114,7 +114,8 @@ func (f *family) has(class string) (has, classifies bool) {
 		bare = "Model"
 	}
 	if base, ok := strings.CutSuffix(class, "ForSequenceClassification"); ok {
-		return f.architecture == base+bare, true
+		// Gemma3TextForSequenceClassification is of Gemma3ForCausalLM.
+		return f.architecture == strings.TrimSuffix(base, "Text")+bare, true
 	}
 	if base, ok := strings.CutSuffix(class, "ForMaskedLM"); ok && f.encoder {
 		return f.architecture == base+bare, false

@@ -34,8 +34,6 @@ type gemma struct {
 	QueryScalar float64
 	// ScoreCap and LogitCap are 0 for none.
 	ScoreCap, LogitCap float64
-	// LocalTheta is RopeTheta of the layers with a window, 0 is the same.
-	LocalTheta float64
 }
 
 func readGemma(f *checkpoint.Fields, scoreCap, logitCap float64) *gemma {

@@ -21,10 +21,9 @@ func gemma3() *family {
 func readGemma3(f *checkpoint.Fields, c *Config, d Config) {
 	readAttention(f, c, d, 256)
 	refuseBias(f)
-	g := readGemma(f, 0, 0)
-	g.LocalTheta = f.Number("rope_local_base_freq", 10000, 1)
-	c.Family = g
-	if !readRopeOfLayers(f, c, &g.LocalTheta) {
+	c.Family = readGemma(f, 0, 0)
+	c.LocalTheta = f.Number("rope_local_base_freq", 10000, 1)
+	if !readRopeOfLayers(f, c) {
 		readRope(f, c)
 	}
 	pattern := f.Integer("sliding_window_pattern", 6, 1, checkpoint.MaxDim)
@@ -38,22 +37,20 @@ func newGemma3(s *stage) (architecture, error) {
 		scores(layer, o)
 		o.HeadNorms, o.Shifted = true, true
 	}
-	opt.rotaries = func(s *stage) ([]*layers.Rotary, error) {
-		return globalAndLocal(s, c.Family.(*gemma).LocalTheta)
-	}
+	opt.rotaries = globalAndLocal
 	opt.rotaryOf = func(layer int) int { return localLayer(c, layer) }
 	return newDecoder(s, opt)
 }
 
 // globalAndLocal are the rotary embedding that Rope describes, and the one of layers with a window:
 // not scaled, with a base of its own.
-func globalAndLocal(s *stage, theta float64) ([]*layers.Rotary, error) {
+func globalAndLocal(s *stage) ([]*layers.Rotary, error) {
 	global, err := oneRotary(s)
 	if err != nil {
 		return nil, err
 	}
 	local := *s.cfg
-	local.RopeTheta, local.Rope = theta, Rope{Type: "default"}
+	local.RopeTheta, local.Rope = local.LocalTheta, Rope{Type: "default"}
 	frequencies, scale, err := local.RopeFrequencies()
 	return append(global, s.Rotary(frequencies, scale, s.cfg.MaxPositions)), err
 }

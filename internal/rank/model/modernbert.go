@@ -22,8 +22,7 @@ func modernBERT() *family {
 
 // modernBERTConfig is what only ModernBERT has.
 type modernBERTConfig struct {
-	LocalTheta float64
-	NormBias   bool
+	NormBias bool
 	// HeadActivation and HeadBias are of the layer before a classifier's classes.
 	HeadActivation string
 	HeadBias       bool
@@ -49,9 +48,9 @@ func readModernBERT(f *checkpoint.Fields, c *Config, d Config) {
 		c.Classifier.Pooling = pools
 	}
 	c.RopeTheta = f.Number("global_rope_theta", 160000, 1)
-	own.LocalTheta = f.Number("local_rope_theta", 10000, 1)
+	c.LocalTheta = f.Number("local_rope_theta", 10000, 1)
 	c.Rope.Type = "default"
-	readRopeOfLayers(f, c, &own.LocalTheta)
+	readRopeOfLayers(f, c)
 	every := f.Integer("global_attn_every_n_layers", 3, 1, checkpoint.MaxDim)
 	readWindows(f, c, f.Integer("local_attention", 128, 2, checkpoint.MaxDim),
 		func(i int) bool { return i%every != 0 })
@@ -75,7 +74,7 @@ func newModernBERT(s *stage) (architecture, error) {
 		return s.LayerNorm(module, c.HiddenSize, float32(c.NormEps), affine)
 	}
 	m := &encoder{stage: s, before: true}
-	if m.rotary, err = globalAndLocal(s, own.LocalTheta); err != nil {
+	if m.rotary, err = globalAndLocal(s); err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
 	}
 	if s.first() {

@@ -57,14 +57,14 @@ func readRope(f *checkpoint.Fields, c *Config) {
 }
 
 // readRopeOfLayers reads rope_parameters of layers with a window and of those without one, where
-// there are such; localTheta is the base of the former.
-func readRopeOfLayers(f *checkpoint.Fields, c *Config, localTheta *float64) bool {
+// there are such.
+func readRopeOfLayers(f *checkpoint.Fields, c *Config) bool {
 	r := f.Object("rope_parameters")
 	if r == nil || !r.Has("sliding_attention") {
 		return false
 	}
 	if local := r.Object("sliding_attention"); local != nil {
-		*localTheta = local.Number("rope_theta", *localTheta, 1)
+		c.LocalTheta = local.Number("rope_theta", c.LocalTheta, 1)
 		if kind := local.Text("rope_type", "default"); kind != "default" {
 			local.Fail(checkpoint.ErrUnsupported, "rope_type", "is %s", checkpoint.Short(kind))
 		}
@@ -162,7 +162,7 @@ func readPartial(f *checkpoint.Fields, c *Config) {
 	case part > 1 || dim < 2 || dim%2 != 0:
 		f.Fail(checkpoint.ErrMalformed, key, "is %v: %d of %d dimensions cannot be turned", part,
 			dim, c.HeadDim)
-	case part != 1:
+	case c.RotaryDim != 0:
 		c.RotaryDim = dim
 	}
 }

@@ -392,13 +392,22 @@ func (c *config) rope(heads, dim int64) {
 	kind, _ := c.text(c.arch + ".rope.scaling.type")
 	scaling := map[string]any{}
 	put := func(field, key string) {
-		if v, ok := c.value("rope.scaling." + key); ok {
+		if v, ok := c.value("rope." + key); ok {
 			if n, ok := number(v); ok {
 				scaling[field] = n
 			}
 		}
 	}
-	put("factor", "factor")
+	put("factor", "scale_linear") // its first name
+	put("factor", "scaling.factor")
+	if n, ok := scaling["factor"].(json.Number); ok && kind == "" && n != "0" && n != "1" {
+		kind = "linear" // where the file does not say, as in llama.cpp
+	}
+	for _, list := range []string{"rope_freqs.weight", "rope_factors_short.weight"} {
+		if (kind == "linear" || kind == "yarn") && c.has(list) {
+			c.fail("%w: tensor %s beside rope.scaling of type %s", ErrUnsupported, list, kind)
+		}
+	}
 	if n, ok := c.integer("rope.scaling.original_context_length"); ok && n > 0 {
 		scaling["original_max_position_embeddings"] = n
 	}
@@ -410,9 +419,9 @@ func (c *config) rope(heads, dim int64) {
 		delete(scaling, "original_max_position_embeddings")
 	case "yarn":
 		scaling["rope_type"] = "yarn"
-		put("beta_fast", "yarn_beta_fast")
-		put("beta_slow", "yarn_beta_slow")
-		put("attention_factor", "yarn_attn_factor")
+		put("beta_fast", "scaling.yarn_beta_fast")
+		put("beta_slow", "scaling.yarn_beta_slow")
+		put("attention_factor", "scaling.yarn_attn_factor")
 	default:
 		c.fail("%w: %s.rope.scaling.type %s", ErrUnsupported, c.arch, short(kind))
 	}

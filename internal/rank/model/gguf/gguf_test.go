@@ -261,6 +261,47 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestRopeScaling wants a factor without a type to be linear scaling, by either of its names, as
+// llama.cpp has it.
+func TestRopeScaling(t *testing.T) {
+	linear := map[string]any{"rope_type": "linear", "factor": 4.0}
+	for _, c := range []struct {
+		name  string
+		pairs map[string]any
+		want  any
+	}{
+		{"none", nil, nil},
+		{"typed", map[string]any{"scaling.type": "linear", "scaling.factor": float32(4)}, linear},
+		{"untyped", map[string]any{"scaling.factor": float32(4)}, linear},
+		{"first name", map[string]any{"scale_linear": float32(4)}, linear},
+		{"second name goes first", map[string]any{"scale_linear": float32(2),
+			"scaling.factor": float32(4)}, linear},
+		{"nothing", map[string]any{"scale_linear": float32(0)}, nil},
+		{"switched off", map[string]any{"scaling.type": "none", "scaling.factor": float32(4)}, nil},
+	} {
+		raw, err := parse(t, tiny(func(pairs map[string]any, _ map[string]*gguftest.Tensor) {
+			for key, v := range c.pairs {
+				pairs["llama.rope."+key] = v
+			}
+		})).ConfigJSON()
+		var got map[string]any
+		if err == nil {
+			err = json.Unmarshal(raw, &got)
+		}
+		if err != nil || !reflect.DeepEqual(got["rope_scaling"], c.want) {
+			t.Errorf("%s: rope_scaling is %v, %v, not %v", c.name, got["rope_scaling"], err, c.want)
+		}
+	}
+	const list = "rope_freqs.weight"
+	_, err := parse(t, tiny(func(pairs map[string]any, tensors map[string]*gguftest.Tensor) {
+		pairs["llama.rope.scale_linear"] = float32(4)
+		tensors[list] = &gguftest.Tensor{Name: list, Dims: []uint64{8}, Data: make([]byte, 32)}
+	})).ConfigJSON()
+	if err == nil || !strings.Contains(err.Error(), list+" beside rope.scaling of type linear") {
+		t.Error(err)
+	}
+}
+
 // TestNamed divides experts, and takes from norms what the converter added.
 func TestNamed(t *testing.T) {
 	values := func(v ...float32) (b []byte) {

@@ -59,7 +59,7 @@ var refusals = []struct{ key, why string }{
 }
 
 // rebased are ways to begin a training in which the model's own weights were changed, too.
-var rebased = []string{"pissa", "olora", "corda", "loftq"}
+var rebased = []string{"pissa", "olora", "corda", "loftq", "lora_ga"}
 
 // readConfig reads adapter_config.json.
 func readConfig(raw []byte) (settings, error) {

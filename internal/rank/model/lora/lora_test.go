@@ -111,6 +111,7 @@ func TestRefuses(t *testing.T) {
 		"target_parameters is":                 {"target_parameters": []string{"experts.down"}},
 		"trainable_token_indices is":           {"trainable_token_indices": []int{0}},
 		`init_lora_weights is "pissa_niter_4"`: {"init_lora_weights": "pissa_niter_4"},
+		`init_lora_weights is "lora_ga"`:       {"init_lora_weights": "lora_ga"},
 		"r is 0, outside":                      {"r": 0},
 		`r is "four"`:                          {"r": "four"},
 		"lora_alpha is":                        {"lora_alpha": "x"},
