@@ -147,6 +147,19 @@ func TestChatOnTerminal(t *testing.T) {
 	}
 }
 
+// TestStreamWithoutSpaces reads events as servers write them that leave out the space.
+func TestStreamWithoutSpaces(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "data:{\"choices\":[{\"delta\":{\"content\":\"well\"}}]}\n\ndata:[DONE]\n\n")
+	}))
+	defer s.Close()
+	r := remote{url: s.URL, client: s.Client()}
+	a, err := r.stream(t.Context(), "/v1/chat/completions", map[string]any{}, func(string) {})
+	if err != nil || a.text != "well" {
+		t.Errorf("%q, %v", a.text, err)
+	}
+}
+
 // slowServer lists a model and answers with one word; the rest comes when the client has gone.
 func slowServer(t *testing.T) *httptest.Server {
 	mux := http.NewServeMux()

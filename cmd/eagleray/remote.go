@@ -198,8 +198,8 @@ func (r *remote) stream(ctx context.Context, path string, body map[string]any,
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok || data == "[DONE]" {
+		data, ok := strings.CutPrefix(lines.Text(), "data:") // some servers leave no space
+		if data = strings.TrimSpace(data); !ok || data == "[DONE]" {
 			continue
 		}
 		var chunk struct {

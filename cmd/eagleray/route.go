@@ -64,6 +64,7 @@ not well are passed over; when the one that answers ends another goes on, in the
 	f.IntVar(&port, "port", 8000, "port to listen at; 0 is any")
 	f.StringVar(&trace, "trace", "", "file for the times of all answers, in Chrome's trace format")
 	config.Paths(f, config.PathFile, "trace")
+	cli.ConfigFlag(c)
 	return c
 }
 

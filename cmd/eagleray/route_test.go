@@ -224,3 +224,21 @@ func TestRoutePlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestRouteConfig takes the flags of route from a file and the environment, as those of others are.
+func TestRouteConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "route.yaml")
+	if err := os.WriteFile(file, []byte("decode: [http://d, wrong]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ file, variable, want string }{
+		{file, "", `--decode "wrong"`}, {"", "wrong too", `--decode "wrong too"`},
+	} {
+		t.Setenv("EAGLERAY_DECODE", x.variable)
+		c := newRoute()
+		c.SetArgs([]string{"--config", x.file})
+		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%v, want %s", err, x.want)
+		}
+	}
+}

@@ -287,9 +287,12 @@ func TestForeignOutput(t *testing.T) {
 	for name, c := range map[string]struct{ in, out, want string }{
 		"a row changed": {strings.Replace(input(5), `"n":3`, `"n":9`, 1), string(ours),
 			"row 4 of the output is the answer to another input"},
-		"rows are gone":  {input(3), string(ours), "2 rows are not in the input"},
-		"none of ours":   {input(5), `{"id":"vllm-1","custom_id":"r1"}` + "\n", "line 1: its id"},
-		"not JSON":       {input(5), "hello\n", "line 1 is not an answer"},
+		"rows are gone": {input(3), string(ours), "2 rows are not in the input"},
+		"none of ours":  {input(5), `{"id":"vllm-1","custom_id":"r1"}` + "\n", "line 1: its id"},
+		"not JSON":      {input(5), "hello\n", "line 1 is not an answer"},
+		"without an end": {input(5), strings.TrimSpace(input(1)),
+			"line 1 is not the beginning of an answer"},
+		"a word":         {input(5), first + "\nx", "line 2 is not the beginning of an answer"},
 		"answered twice": {input(5), first + "\n" + first + "\n", "answered twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -449,6 +449,26 @@ func TestCrashWhileFinishing(t *testing.T) {
 	}
 }
 
+// TestCancelNotKept refuses to cancel a batch where that cannot be kept: it goes on.
+func TestCancelNotKept(t *testing.T) {
+	s := newServer()
+	s.above = 0
+	b, _ := begun(t, t.TempDir(), s)
+	o := create(t, b, input(3))
+	get(t, b, o.ID, InProgress)
+	if err := b.opt.Store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Cancel(owner, o.ID)
+	refusedWith(t, err, 503, "")
+	b.mu.Lock()
+	j := b.jobs[o.ID]
+	b.mu.Unlock()
+	if now := j.now(); now.Status != InProgress || j.rows.Err() != nil {
+		t.Errorf("the batch is %s, its rows: %v", now.Status, context.Cause(j.rows))
+	}
+}
+
 func refusedWith(t *testing.T, err error, status int, param string) {
 	t.Helper()
 	var e *Error

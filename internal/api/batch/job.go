@@ -71,15 +71,19 @@ func (j *job) change(f func(r *record, now *int64)) error {
 	return nil
 }
 
-// cancelNow asks for the end of the batch. It is too late for one whose rows are all answered.
+// cancelNow asks for the end of the batch, once that is kept. It is too late for one whose rows are
+// all answered.
 func (j *job) cancelNow() (Batch, error) {
 	err := j.change(func(r *record, now *int64) {
 		if r.End == "" && (r.Status == Validating || r.Status == InProgress) {
 			r.Status, r.CancellingAt = Cancelling, now
-			j.cancel(errCancelled)
 		}
 	})
-	return j.now(), err
+	o := j.now()
+	if o.Status == Cancelling {
+		j.cancel(errCancelled)
+	}
+	return o, err
 }
 
 // Faults of the disk are waited for to pass.

@@ -24,8 +24,11 @@ type spool struct {
 // maxAnswer bounds a line of an output, in bytes.
 const maxAnswer = 1 << 30
 
+// beginning is that of every line.
+const beginning = `{"id":"` + idPrefix
+
 // openSpool makes or opens a file, keeps other processes from doing the same, and calls each with
-// the lines that are there, by their numbers. A last line without an end is cut off.
+// the lines that are there, by their numbers. A last answer without an end is cut off.
 func openSpool(path string, each func(number int, o *outcome) error) (_ *spool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -57,6 +60,10 @@ func openSpool(path string, each func(number int, o *outcome) error) (_ *spool, 
 			return nil, err
 		}
 		if in.torn {
+			if n := min(len(text), len(beginning)); string(text[:n]) != beginning[:n] {
+				return nil, fmt.Errorf("line %d is not the beginning of an answer of a batch",
+					in.number)
+			}
 			break
 		}
 		o := &outcome{}

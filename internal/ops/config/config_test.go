@@ -455,6 +455,42 @@ func TestFillPrecedence(t *testing.T) {
 	}
 }
 
+// TestFillOpposites: --no-x of the command line wins over x of the file and of the environment, and
+// the other way round.
+func TestFillOpposites(t *testing.T) {
+	for _, x := range []struct {
+		args, file, variable string
+		want                 bool
+	}{
+		{"--no-enable-prefix-caching", "enable-prefix-caching: true", "", false},
+		{"--enable-prefix-caching", "no-enable-prefix-caching: true", "", true},
+		{"--no-enable-prefix-caching", "", "EAGLERAY_ENABLE_PREFIX_CACHING", false},
+		{"--enable-prefix-caching", "", "EAGLERAY_NO_ENABLE_PREFIX_CACHING", true},
+		{"", "no-enable-prefix-caching: true", "EAGLERAY_ENABLE_PREFIX_CACHING", false},
+		{"", "enable-prefix-caching: true", "EAGLERAY_NO_ENABLE_PREFIX_CACHING", true},
+	} {
+		t.Run(x.args+x.file+x.variable, func(t *testing.T) {
+			if x.variable != "" {
+				t.Setenv(x.variable, "true")
+			}
+			file, err := config.ParseFile([]byte(x.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, f := flags()
+			if err := f.Parse(strings.Fields(x.args)); err != nil {
+				t.Fatal(err)
+			}
+			if err := config.Fill(f, "--config x", file); err != nil {
+				t.Fatal(err)
+			}
+			if c.Cache.PrefixCaching != x.want {
+				t.Errorf("prefix caching is %v", c.Cache.PrefixCaching)
+			}
+		})
+	}
+}
+
 // TestRayAddress: who gives the address of a cluster means it. In the environment it says only
 // where Ray is.
 func TestRayAddress(t *testing.T) {

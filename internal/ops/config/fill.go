@@ -36,7 +36,7 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 		if flag == nil || flag.Name == "config" || flag.Name == "help" {
 			return usage("%s: %q is not a flag of this command%s", where, name, hint(f, name))
 		}
-		if flag.Changed {
+		if given(f, flag) {
 			continue
 		}
 		for _, v := range file[name] {
@@ -50,7 +50,7 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	}
 	var failure error
 	f.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed || failure != nil || flag.Name == "help" || flag.Name == "config" {
+		if given(f, flag) || failure != nil || flag.Name == "help" || flag.Name == "config" {
 			return
 		}
 		name, value := lookup(flag)
@@ -62,6 +62,16 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 		}
 	})
 	return failure
+}
+
+// given reports whether a flag was set, or its opposite (--no-x of --x): both are one setting.
+func given(f *pflag.FlagSet, flag *pflag.Flag) bool {
+	name, negated := strings.CutPrefix(flag.Name, "no-")
+	if !negated {
+		name = "no-" + name
+	}
+	opposite := f.Lookup(name)
+	return flag.Changed || opposite != nil && opposite.Changed
 }
 
 // chooseRay sets the executor where only the address of its cluster is given.

@@ -433,6 +433,31 @@ func TestLock(t *testing.T) {
 	third()
 }
 
+// TestWithoutLock has two processes download the same file at once, on a file system without locks.
+func TestWithoutLock(t *testing.T) {
+	blob, content := filepath.Join(t.TempDir(), "blob"), pattern(1000)
+	info := fileInfo{name: "f", etag: etagOf("f", content), size: 1000}
+	var both [2]*partial
+	for i := range both {
+		p, err := openPartial(blob+".incomplete", info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		if err := p.add(content[p.size:600]); err != nil {
+			t.Fatal(err)
+		}
+		both[i] = p
+	}
+	for i, p := range both {
+		err := errors.Join(p.add(content[600:]), p.verify(), p.publish(blob))
+		got, reading := os.ReadFile(blob)
+		if err != nil || reading != nil || !bytes.Equal(got, content) {
+			t.Errorf("%d: %v, %d bytes, %v", i, err, len(got), reading)
+		}
+	}
+}
+
 func TestGitBlobHash(t *testing.T) {
 	// git hash-object of an empty file and of "hello\n".
 	for content, want := range map[string]string{"": "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strconv"
@@ -167,7 +169,11 @@ func (p *partial) publish(blob string) error {
 	if err := p.file.Sync(); err != nil {
 		return err
 	}
-	return os.Rename(p.file.Name(), blob)
+	err := os.Rename(p.file.Name(), blob)
+	if errors.Is(err, fs.ErrNotExist) && sameFile(p.file, blob) {
+		return nil // by another process that got past the lock
+	}
+	return err
 }
 
 // discard removes the file.

@@ -52,6 +52,8 @@ type Metrics struct {
 	mu sync.Mutex
 	// engines are those that there are, by number.
 	engines map[int]*Engine
+	// first and next are the latencies of those that were removed.
+	first, next Histogram
 
 	rejections   *prometheus.CounterVec
 	batchRows    *prometheus.CounterVec
@@ -116,7 +118,8 @@ func (m *Metrics) Engine(i int) *Engine {
 // label is the value of the label engine of one of this server's.
 func (m *Metrics) label(i int) string { return strconv.Itoa(m.options.First + i) }
 
-// Remove takes the series of an engine that was removed away.
+// Remove takes the series of an engine that was removed away. Latencies goes on with its own, as
+// what was counted is not to become less.
 func (m *Metrics) Remove(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,6 +127,8 @@ func (m *Metrics) Remove(i int) {
 		for _, c := range e.series {
 			m.registry.Unregister(c)
 		}
+		e.first.addTo(&m.first)
+		e.next.addTo(&m.next)
 		delete(m.engines, i)
 	}
 }

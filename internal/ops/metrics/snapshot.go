@@ -1,5 +1,7 @@
 package metrics
 
+import "slices"
+
 // Histogram is a copy of a histogram of times in seconds.
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, rising. What lies above the last one is counted
@@ -13,10 +15,12 @@ type Histogram struct {
 }
 
 // Latencies are copies of the histograms of the time to the first token and of the time between
-// two tokens, of all engines together.
+// two tokens, of all engines together, also of those that were removed.
 func (m *Metrics) Latencies() (first, next Histogram) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	first, next = m.first, m.next
+	first.Counts, next.Counts = slices.Clone(first.Counts), slices.Clone(next.Counts)
 	for _, e := range m.engines {
 		e.first.addTo(&first)
 		e.next.addTo(&next)

@@ -42,6 +42,28 @@ func TestLatencies(t *testing.T) {
 	}
 }
 
+// TestLatenciesWithoutEngine: what a removed engine observed stays, so that what was observed since
+// is never less than nothing.
+func TestLatenciesWithoutEngine(t *testing.T) {
+	m := New(Options{ModelName: "tiny", MaxModelLen: 64, Engines: 2})
+	for range 5 {
+		m.Engine(1).FirstToken(time.Second)
+		m.Engine(1).NextToken(time.Second)
+	}
+	first, next := m.Latencies()
+	m.Remove(1)
+	m.Engine(0).FirstToken(10 * time.Millisecond)
+	m.Engine(1).NextToken(10 * time.Millisecond) // another engine of that number
+	for range 2 {
+		firstNow, nextNow := m.Latencies()
+		for _, h := range []Histogram{firstNow.Since(first), nextNow.Since(next)} {
+			if p := h.Quantile(1); h.Count != 1 || p < 0.009 || p > 0.011 {
+				t.Errorf("%d observations, the longest of %v s, not one of 0.01 s", h.Count, p)
+			}
+		}
+	}
+}
+
 // TestLatencyBuckets: every time lies within its bucket, and no bucket is wider than an eighth of
 // what it holds, or 16 µs.
 func TestLatencyBuckets(t *testing.T) {

@@ -118,7 +118,7 @@ func (e *exporter) post(ctx context.Context, message exportRequest) error {
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 256))
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s: %q", e.url, resp.Status, said)
+		return fmt.Errorf("%s: %s: %q", r.URL.Redacted(), resp.Status, said)
 	}
 	return nil
 }

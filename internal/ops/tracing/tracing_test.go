@@ -100,13 +100,14 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestLostSpans: a collector that refuses is logged once, and again when it takes spans.
+// TestLostSpans: a collector that refuses is logged once, without its password, and again when it
+// takes spans.
 func TestLostSpans(t *testing.T) {
 	c := newCollector(t)
 	c.status = http.StatusServiceUnavailable
 	var log bytes.Buffer
-	tracer, err := New(t.Context(), c.URL+"/v1/traces", "1", slog.New(slog.NewTextHandler(&log,
-		nil)))
+	tracer, err := New(t.Context(), strings.Replace(c.URL, "//", "//user:secret@", 1)+"/v1/traces",
+		"1", slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,8 @@ func TestLostSpans(t *testing.T) {
 		t.Error(err)
 	}
 	if n := strings.Count(log.String(), "traces are lost"); n != 1 ||
-		strings.Count(log.String(), "takes traces again") != 1 {
+		strings.Count(log.String(), "takes traces again") != 1 ||
+		strings.Contains(log.String(), "secret") {
 		t.Errorf("logged %s", log.String())
 	}
 }

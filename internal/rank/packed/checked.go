@@ -40,7 +40,8 @@ const tick = 100 * time.Millisecond
 // setChecked writes that they have. If it fails they are compared again.
 func setChecked(dir, key string, f *os.File) {
 	if info, err := f.Stat(); err == nil {
-		time.Sleep(tick - time.Since(info.ModTime()))
+		// A clock that was set back, or a server's that is ahead, has files of later.
+		time.Sleep(min(tick, tick-time.Since(info.ModTime())))
 	}
 	// A reader sees all of a text as short as this, or not the right one.
 	_ = os.WriteFile(pathOf(dir, key)+checkedSuffix, []byte(stamp(f)), 0o600)

@@ -176,6 +176,27 @@ func TestChecked(t *testing.T) {
 	}
 }
 
+// TestLaterFile wants a file of a later time, as after the clock was set back, to hold up no start.
+func TestLaterFile(t *testing.T) {
+	dir, key := t.TempDir(), Key("x")
+	if err := Save(dir, key, sample(page), false, never); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(30 * time.Second)
+	if err := os.Chtimes(pathOf(dir, key), later, later); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	file, err := Open(dir, key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
 // TestSave wants one writer at a time, what is there left alone unless it is to be replaced, and
 // nothing left of what ended early.
 func TestSave(t *testing.T) {

@@ -173,6 +173,10 @@ func TestChecks(t *testing.T) {
 		{"port", OK, "any free one", func(m *Machine, c *config.Config) {
 			c.Server.Port, m.Listen = 0, func(string, int) error { return broken }
 		}},
+		{"port", OK, "none is needed by --uds /run/e", func(m *Machine, c *config.Config) {
+			c.Server.Transport.UDS = "/run/eagleray.sock"
+			m.Listen = func(string, int) error { return broken }
+		}},
 		{"address", OK, "10.0.0.7 is this machine's", func(_ *Machine, c *config.Config) {
 			c.Parallel.Ray.NodeIP = "10.0.0.7"
 		}},

@@ -118,7 +118,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		check("niceness", m.niceness),
 		check("disk", func() Result { return m.disk(cache) }),
 		check("shared memory", m.sharedMemory),
-		check("port", func() Result { return m.port(c.Server.Host, c.Server.Port) }),
+		check("port", func() Result { return m.port(&c.Server) }),
 		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
 	}
 	if p.Device == config.CUDA && here {
@@ -269,8 +269,12 @@ func (m *Machine) sharedMemory() Result {
 	return ok("/dev/shm is not needed: memory between processes has no name")
 }
 
-func (m *Machine) port(host string, port int) Result {
-	if port == 0 {
+func (m *Machine) port(s *config.Server) Result {
+	host, port := s.Host, s.Port
+	switch {
+	case s.Transport.UDS != "":
+		return ok("none is needed by --uds %s", s.Transport.UDS)
+	case port == 0:
 		return ok("any free one")
 	}
 	if err := m.Listen(host, port); err != nil {
