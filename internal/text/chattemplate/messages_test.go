@@ -155,3 +155,23 @@ func TestContentFormat(t *testing.T) {
 		})
 	}
 }
+
+func TestReads(t *testing.T) {
+	for source, want := range map[string]bool{
+		"{% for t in tools %}{% endfor %}{% set tools = none %}":       true,
+		"{% if x %}{% set tools = none %}{% endif %}{{ tools }}":       true,
+		"{% set tools = tools or [] %}{{ tools }}":                     true,
+		"{% macro m() %}{{ tools }}{% endmacro %}{{ m() }}":            true,
+		"{% set tools = [] %}{{ tools }}":                              false,
+		"{% macro m() %}{{ tools }}{% endmacro %}{% set tools = [] %}": false,
+		"{{ messages }}": false,
+	} {
+		tmpl, err := Parse(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tmpl.Reads("tools"); got != want {
+			t.Errorf("%s: reads tools is %v", source, got)
+		}
+	}
+}

@@ -27,11 +27,12 @@ type Ref struct{ Up, Slot int }
 type (
 	Const struct{ Value values.Value }
 
-	// Name is a variable: the first bound of its slots, else one of the rendering's variables, else
-	// a global.
+	// Name is a variable: the first bound of its slots, else, if Given, one of the rendering's
+	// variables or a global. One that the template binds before it mentions it otherwise is not.
 	Name struct {
-		Name string
-		Refs []Ref
+		Name  string
+		Refs  []Ref
+		Given bool
 	}
 
 	Attr struct {

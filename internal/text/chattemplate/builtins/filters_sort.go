@@ -75,7 +75,7 @@ func filterSort(run *values.Budget, v values.Value, a *values.Args) (values.Valu
 }
 
 // sortKeys reads the attribute, or the several attributes named with commas, that items are sorted
-// by.
+// by. A key is a list even of one: equal values that have no order, such as None, may then meet.
 func sortKeys(run *values.Budget, items []values.Value, attribute values.Value,
 	fold bool) ([]values.Value, error) {
 	attributes := []values.Value{attribute}
@@ -95,9 +95,6 @@ func sortKeys(run *values.Budget, items []values.Value, attribute values.Value,
 		if columns[i], err = g.keys(run, items); err != nil {
 			return nil, err
 		}
-	}
-	if len(columns) == 1 {
-		return columns[0], nil
 	}
 	if err := run.ChargeValues(len(items) * len(columns)); err != nil {
 		return nil, err

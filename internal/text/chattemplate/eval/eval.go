@@ -67,11 +67,13 @@ func (st *state) evalName(x *ast.Name) (values.Value, error) {
 			return v, st.Tick()
 		}
 	}
-	if v, ok := st.vars.Get(x.Name); ok {
-		return v, st.Tick()
-	}
-	if v, ok := builtins.Global(x.Name); ok {
-		return v, st.Tick()
+	if x.Given {
+		if v, ok := st.vars.Get(x.Name); ok {
+			return v, st.Tick()
+		}
+		if v, ok := builtins.Global(x.Name); ok {
+			return v, st.Tick()
+		}
 	}
 	return values.UndefinedVariable(x.Name), st.Tick()
 }

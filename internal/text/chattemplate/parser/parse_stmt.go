@@ -11,7 +11,7 @@ type Parsed struct {
 	Body []ast.Stmt
 	// Slots is the number of variables of the outermost scope.
 	Slots int
-	// Reads are the names that it reads, those of its own variables among them.
+	// Reads are the names that it reads of what it is given, and those of loops and parameters.
 	Reads map[string]bool
 }
 
@@ -27,11 +27,11 @@ func Parse(source string) (*Parsed, error) {
 		return nil, values.AtColumn(err, p.cur().Line, p.cur().Column)
 	}
 	root := &scope{}
-	r := &resolver{scope: root, reads: map[string]bool{}}
+	r := &resolver{scope: root}
 	if err := r.body(body); err != nil {
 		return nil, err
 	}
-	return &Parsed{Body: body, Slots: root.size(), Reads: r.reads}, nil
+	return &Parsed{Body: body, Slots: root.size(), Reads: r.variables()}, nil
 }
 
 func (p *parser) parseTemplate() ([]ast.Stmt, error) {

@@ -13,6 +13,11 @@ type scope struct {
 	names  map[string]int
 	loop   *ast.For      // the loop whose body this is
 	macro  *ast.MacroDef // the macro whose body this is
+	// given says of each name that the scope's own statements mention whether it is a variable that
+	// the template is given until it is bound: not if they begin with binding it.
+	given map[string]bool
+	// branches are the branches of conditions open around the current statement.
+	branches int
 }
 
 func (s *scope) size() int { return len(s.names) }
@@ -27,6 +32,26 @@ func (s *scope) declare(name string) int {
 	slot := len(s.names)
 	s.names[name] = slot
 	return slot
+}
+
+// mention notes that a statement of the scope reads or binds a name.
+func (s *scope) mention(name string, given bool) {
+	if s.given == nil {
+		s.given = make(map[string]bool)
+	}
+	if _, mentioned := s.given[name]; !mentioned {
+		s.given[name] = given
+	}
+}
+
+// outermost says what the outermost scope that mentions a name makes of it, as jinja2 does.
+func (s *scope) outermost(name string) (given bool) {
+	for ; s != nil; s = s.parent {
+		if g, mentioned := s.given[name]; mentioned {
+			given = g
+		}
+	}
+	return given
 }
 
 // special declares the variables that a loop body or macro has only if it uses them.
@@ -54,9 +79,25 @@ type resolver struct {
 	scope *scope
 	loops int // loops open around the current statement, inside the current macro
 	depth int
-	// reads are the names that are read, bound or not: before it is bound, a name is that of a
-	// variable that the template is given.
-	reads map[string]bool
+	// names are those that are read, each in its scope.
+	names []scopedName
+}
+
+type scopedName struct {
+	*ast.Name
+	scope *scope
+}
+
+// variables marks the names that are variables of the template as long as they are not bound. What
+// a scope mentions first may stand behind the scopes within it, so that all are resolved before.
+func (r *resolver) variables() map[string]bool {
+	reads := map[string]bool{}
+	for _, x := range r.names {
+		if x.Given = x.scope.outermost(x.Name.Name); x.Given {
+			reads[x.Name.Name] = true
+		}
+	}
+	return reads
 }
 
 func (r *resolver) enter(line int) error {
@@ -67,19 +108,19 @@ func (r *resolver) enter(line int) error {
 	return nil
 }
 
-// name returns the slots a name may be bound at, innermost first.
-func (r *resolver) name(name string) []ast.Ref {
-	var refs []ast.Ref
+// name finds the slots a name may be bound at, innermost first.
+func (r *resolver) name(x *ast.Name) {
 	up := 0
 	for s := r.scope; s != nil; s = s.parent {
-		if slot, ok := s.names[name]; ok {
-			refs = append(refs, ast.Ref{Up: up, Slot: slot})
-		} else if s.special(name) {
-			refs = append(refs, ast.Ref{Up: up, Slot: s.names[name]})
+		if slot, ok := s.names[x.Name]; ok {
+			x.Refs = append(x.Refs, ast.Ref{Up: up, Slot: slot})
+		} else if s.special(x.Name) {
+			x.Refs = append(x.Refs, ast.Ref{Up: up, Slot: s.names[x.Name]})
 		}
 		up++
 	}
-	return refs
+	r.scope.mention(x.Name, true)
+	r.names = append(r.names, scopedName{x, r.scope})
 }
 
 // declareAll declares what the statements bind in their own scope, before any of them is resolved.
@@ -110,15 +151,20 @@ func (r *resolver) declareTarget(t *ast.Target) {
 	}
 }
 
-// target resolves the namespaces an assignment mentions.
+// target resolves the names and namespaces that an assignment mentions.
 func (r *resolver) target(t *ast.Target) {
 	for i := range t.Tuple {
 		r.target(&t.Tuple[i])
 	}
 	if t.Space != nil {
-		t.Space.Refs = r.name(t.Space.Name)
+		r.name(t.Space)
+	} else if t.Name != "" {
+		r.binds(t.Name)
 	}
 }
+
+// binds notes that a statement binds a name. Under a condition it may remain what it was.
+func (r *resolver) binds(name string) { r.scope.mention(name, r.scope.branches > 0) }
 
 // inner resolves a body in a scope of its own and returns the number of its slots. prepare declares
 // what the scope binds from outside.
@@ -164,11 +210,11 @@ func (r *resolver) statement(s ast.Stmt) (err error) {
 			if err := r.expr(b.Cond); err != nil {
 				return values.AtLine(err, b.Line)
 			}
-			if err := r.statements(b.Body); err != nil {
+			if err := r.branch(b.Body); err != nil {
 				return err
 			}
 		}
-		return r.statements(s.Otherwise)
+		return r.branch(s.Otherwise)
 	case *ast.For:
 		return values.AtLine(r.loop(s), s.Line)
 	case *ast.LoopControl:
@@ -176,8 +222,9 @@ func (r *resolver) statement(s ast.Stmt) (err error) {
 			return values.ErrorAt(s.Line, "break or continue outside a loop")
 		}
 	case *ast.Set:
+		err := r.expr(s.X)
 		r.target(&s.Target)
-		return values.AtLine(r.expr(s.X), s.Line)
+		return values.AtLine(err, s.Line)
 	case *ast.SetBlock:
 		r.target(&s.Target)
 		if err := r.exprs(s.Outer); err != nil {
@@ -197,6 +244,7 @@ func (r *resolver) statement(s ast.Stmt) (err error) {
 		})
 		return values.AtLine(err, s.Line)
 	case *ast.Macro:
+		r.binds(s.Def.Name)
 		return r.macro(s.Def)
 	case *ast.CallBlock:
 		if err := r.expr(s.Call); err != nil {
@@ -215,6 +263,13 @@ func (r *resolver) statement(s ast.Stmt) (err error) {
 		return err
 	}
 	return nil
+}
+
+// branch resolves statements that a condition may leave out.
+func (r *resolver) branch(body []ast.Stmt) error {
+	r.scope.branches++
+	defer func() { r.scope.branches-- }()
+	return r.statements(body)
 }
 
 // closed is inner for a body whose break and continue cannot reach the loops around it.
@@ -287,8 +342,7 @@ func (r *resolver) expr(x ast.Expr) error {
 	defer func() { r.depth-- }()
 	switch x := x.(type) {
 	case *ast.Name:
-		x.Refs = r.name(x.Name)
-		r.reads[x.Name] = true
+		r.name(x)
 	case *ast.Call:
 		return values.AtLine(r.exprs(children(x)...), x.Line)
 	case *ast.Filter:

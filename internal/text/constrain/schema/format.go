@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/text/constrain/regex"
@@ -67,14 +68,14 @@ func makeFormats() map[string]string {
 		varspec = varname + `(?::[1-9]\d{0,3}|\*)?`
 	)
 	v6 := strings.NewReplacer("LS", ls, "H", h).Replace(ipv6)
-	uri := func(extra string) (absolute, reference string) {
+	uri := func(extra, private string) (absolute, reference string) {
 		char := func(more string) string {
 			return `(?:[A-Za-z0-9._~!$&'()*+,;=` + more + extra + `-]|` + hex + `)`
 		}
 		part := char(":@")
 		authority := `//(?:` + char(":") + `*@)?(?:\[(?:` + v6 +
 			`|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]|` + char("") + `*)(?::\d*)?`
-		tail := `(?:\?` + char(":@/?") + `*)?(?:#` + char(":@/?") + `*)?`
+		tail := `(?:\?` + char(":@/?"+private) + `*)?(?:#` + char(":@/?") + `*)?`
 		path := `(?:/` + part + `*)*`
 		rooted := `/(?:` + part + `+` + path + `)?`
 		absolute = `[A-Za-z][A-Za-z0-9+.-]*:(?:` + authority + path + `|` + rooted + `|` + part +
@@ -83,8 +84,13 @@ func makeFormats() map[string]string {
 			tail
 		return absolute, absolute + `|` + relative
 	}
-	absolute, reference := uri("")
-	iri, iriReference := uri(`\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF\u{10000}-\u{EFFFD}`)
+	absolute, reference := uri("", "")
+	letters := `\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF\u{E1000}-\u{EFFFD}`
+	for plane := 1; plane < 0xE; plane++ {
+		letters += fmt.Sprintf(`\u{%X0000}-\u{%XFFFD}`, plane, plane)
+	}
+	iri, iriReference := uri(letters,
+		`\uE000-\uF8FF\u{F0000}-\u{FFFFD}\u{100000}-\u{10FFFD}`)
 	return map[string]string{
 		"date":      day,
 		"time":      clock,
