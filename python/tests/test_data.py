@@ -133,6 +133,14 @@ class TestConfig(unittest.TestCase):
                 {"placement_group_config": {"bundles": [{"CPU": 2, "GPU": 1, "NPU": 3}]}},
                 {"num_gpus": 1, "resources": {"NPU": 3}},
             ),
+            (
+                {"placement_group_config": {"bundles": [{"CPU": 2, "memory": 7}]}},
+                {"num_cpus": 2, "memory": 7},
+            ),
+            (
+                {"placement_group_config": {"bundles": [{"NPU": 1}]}},
+                {"num_cpus": 0, "resources": {"NPU": 1}},
+            ),
         ):
             with self.subTest(fields):
                 config = EngineProcessorConfig(**fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import functools
 import importlib
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from .._arguments import command_and_environment
+from .._bundles import OPTIONS, actor_options
 from .._engine import check
 from ..errors import ConfigError
 from ._config import LLMConfig, LLMServingArgs, read_args, read_model, read_one_model
@@ -374,7 +374,7 @@ def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> 
             group = model.placement_group_config or {}
             options["placement_group_strategy"] = group.get("strategy", "PACK")
     elif model.placement_group_config is not None:
-        for name, value in _sum(_bundles(model)).items():
+        for name, value in actor_options(_bundles(model)).items():
             actor.setdefault(name, value)
     elif model.accelerator_type is not None:
         actor.setdefault("num_gpus", model.world_size)
@@ -389,19 +389,8 @@ def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> 
     return options
 
 
-def _sum(bundles: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the options of an actor that has all of some bundles."""
-    total: collections.Counter[str] = collections.Counter()
-    for bundle in bundles:
-        total.update(bundle)
-    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    options: dict[str, Any] = {names[k]: total.pop(k) for k in names if k in total}
-    return {**options, "resources": dict(total)} if total else options
-
-
 def _own_bundle(actor: Mapping[str, Any]) -> dict[str, float]:
-    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
-    bundle = {names[k]: float(actor[k]) for k in names if actor.get(k)}
+    bundle = {k: float(actor[name]) for k, name in OPTIONS.items() if actor.get(name)}
     return {**bundle, **(actor.get("resources") or {})} or {"CPU": 0.001}
 
 
