@@ -20,6 +20,7 @@ from eagleray.data import (
     HttpRequestProcessorConfig,
     ServeDeploymentProcessorConfig,
     TokenizerStageConfig,
+    _place,
     _progress_line,
     build_llm_processor,
     vLLMEngineProcessorConfig,
@@ -145,6 +146,19 @@ class TestConfig(unittest.TestCase):
             with self.subTest(fields):
                 config = EngineProcessorConfig(**fields)
                 self.assertEqual(config.actor_options(), want)
+
+    def test_threads(self) -> None:
+        """Ranks compute on what Ray gives their actor."""
+        two = {"tensor_parallel_size": 2}
+        for bundle, engine, want in (
+            ({"CPU": 3}, two, {**two, "cpu_threads": 3}),
+            ({"CPU": 0.5}, two, {**two, "cpu_threads": 1}),
+            ({"CPU": 3}, {**two, "cpu_threads": 2}, {**two, "cpu_threads": 2}),
+            ({"GPU": 1}, two, two),
+        ):
+            group = {"bundle_per_worker": bundle}
+            config = EngineProcessorConfig(engine_kwargs=engine, placement_group_config=group)
+            self.assertEqual(_place.engine_args(config), want)
 
     def test_pool(self) -> None:
         self.assertEqual(

@@ -12,6 +12,7 @@ from typing import Any, Optional
 from unittest import mock
 
 try:
+    from eagleray.serve import _builder
     from eagleray.serve._ingress import OpenAIIngress
 except ImportError as missing:
     raise unittest.SkipTest(f"Ray is not here: {missing}") from None
@@ -23,6 +24,18 @@ class _Handle:
 
     def options(self, **_: Any) -> _Handle:
         return self
+
+
+class TestBuilder(unittest.TestCase):
+    def test_options_that_come_before_others(self) -> None:
+        """What they give a replica its ranks compute on."""
+        config = {"model_loading_config": {"model_id": "m"}}
+        override = {"name": "d", "ray_actor_options": {"num_cpus": 3}}
+        with mock.patch.object(_builder, "check"), mock.patch.object(_builder, "_deploy") as deploy:
+            _builder.build_llm_deployment(config, override_serve_options=override)
+        model, options = deploy.call_args.args
+        self.assertEqual({name: options[name] for name in override}, override)
+        self.assertIn("--cpu-threads=3", _builder.server_arguments(model)[0])
 
 
 class TestIngress(unittest.TestCase):
