@@ -1,4 +1,4 @@
-"""What an actor asks Ray for that holds the ranks of some bundles."""
+"""Bundles of placement groups, and the actors that hold them."""
 
 from __future__ import annotations
 
@@ -17,3 +17,17 @@ def actor_options(bundles: Iterable[Mapping[str, float]]) -> dict[str, Any]:
         total.update(bundle)
     options: dict[str, Any] = {OPTIONS[k]: total.pop(k) for k in OPTIONS if k in total}
     return {**options, "resources": dict(total)} if total else options
+
+
+def bundle_of_replica(group: Mapping[str, Any], node: str) -> int:
+    """Return which bundle of its group a replica on a node has; ``group`` is Ray's row of it.
+
+    It is the first one, or one just like it: older versions of Serve name none, and Ray takes any
+    that has room. Its ranks then have the first one instead.
+    """
+    bundles, nodes = group["bundles"], group["bundles_to_node_id"]
+    if nodes[0] != node:
+        for index in sorted(bundles):
+            if nodes[index] == node and bundles[index] == bundles[0]:
+                return int(index)
+    return 0

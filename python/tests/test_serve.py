@@ -11,6 +11,7 @@ import unittest
 import unittest.mock
 from typing import Any
 
+from eagleray._bundles import bundle_of_replica
 from eagleray._engine import Engine, _memory
 from eagleray.errors import ConfigError, EngineDeadError
 from eagleray.serve import CloudMirrorConfig, LLMConfig, LLMServingArgs, LoraConfig
@@ -227,6 +228,22 @@ class TestDeployment(unittest.TestCase):
         self.assertEqual(
             typed["ray_actor_options"]["resources"], {"accelerator_type:L4": 0.002, "x": 2}
         )
+
+    def test_bundle_of_a_replica(self) -> None:
+        one, more = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}
+        for bundles, nodes, want in (
+            ([one, one, one], "abc", 0),
+            ([one, one, one], "bac", 1),
+            ([one, one, one], "bca", 2),
+            ([one, one, one], "baa", 1),
+            ([one, more, one], "baa", 2),
+            ([one, more], "ba", 0),
+        ):
+            group = {
+                "bundles": dict(enumerate(bundles)),
+                "bundles_to_node_id": dict(enumerate(nodes)),
+            }
+            self.assertEqual(bundle_of_replica(group, "a"), want)
 
     def test_one_starts_where_none_need(self) -> None:
         for given, want in (
