@@ -229,6 +229,15 @@ class TestRows(unittest.TestCase):
         known = request_of({"prompt": ""}, EngineProcessorConfig())[1]
         return route, {k: v for k, v in body.items() if k not in known or v != known[k]}
 
+    def test_row_of_another_processor(self) -> None:
+        """What the one before has read is no prompt of this one."""
+        before = {"prompt_token_ids": [1, 2], "prompt": "a", "generated_text": "b"}
+        self.assertEqual(self.body({**before, "prompt": "c"})[1]["prompt"], "c")
+        self.assertEqual(self.body({**before, "prompt": "c"}, task_type="embed")[1]["input"], "c")
+        messages = [{"role": "user", "content": "c"}]
+        route, body = self.body({**before, "messages": messages})
+        self.assertEqual((route, body["messages"]), ("/v1/chat/completions", messages))
+
     def test_routes(self) -> None:
         said = [{"role": "user", "content": "hi", "name": None}]
         chat = {"messages": [{"role": "user", "content": "hi"}], "return_prompt_text": True}
