@@ -67,7 +67,7 @@ def request_of(
 
 
 class UnaskedError(EngineDeadError):
-    """The engine had ended before a request got to it."""
+    """The engine had ended before anything of a request was sent to it."""
 
 
 class Receiver(Protocol):
@@ -93,6 +93,7 @@ class Exchange:
         self.request, self.receiver = request, receiver
         self.bodiless = request.startswith(b"HEAD ")
         self.connection: Optional[_Connection] = None
+        self.sent = False
         self.over = False
 
     def close(self) -> None:
@@ -228,7 +229,9 @@ class Client:
             self.lost()
             if not exchange.over:
                 exchange.over = True
-                exchange.receiver.fail(UnaskedError(f"the engine's socket: {e}"))
+                # What went over a connection that was idle the engine may have died of.
+                kind = EngineDeadError if exchange.sent else UnaskedError
+                exchange.receiver.fail(kind(f"the engine's socket: {e}"))
             return
         if exchange.over:
             self.keep(connection)
@@ -385,7 +388,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def ask(self, exchange: Exchange, used: bool) -> None:
         """Send a request. used says that there was one before."""
-        exchange.connection = self
+        exchange.connection, exchange.sent = self, True
         self._exchange, self._used = exchange, used
         self._state, self._kept = _HEAD, True
         self.transport.write(exchange.request)

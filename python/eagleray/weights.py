@@ -126,8 +126,9 @@ class WeightTransfer:
         Raises BadRequestError when names or shapes are not the model's, or what came was broken:
         then the weights are those from before.
         """
+        arrays = _arrays(weights)  # which no update waits for: they may be none
         self.start()
-        self.send(weights)
+        self._send(arrays)
         return self.finish(version)
 
     def start(self) -> None:
@@ -141,8 +142,9 @@ class WeightTransfer:
 
     def send(self, weights: Weights) -> None:
         """Bring some of the weights of an update, or parts of them."""
-        items = list(weights.items() if isinstance(weights, Mapping) else weights)
-        arrays = [_Array(name, value) for name, value in items]
+        self._send(_arrays(weights))
+
+    def _send(self, arrays: list[_Array]) -> None:
         stream = f"{os.getpid()}-{next(self._names)}"
         info: dict[str, Any] = {
             "stream": stream,
@@ -339,6 +341,11 @@ def _tensor(name: str, value: Any) -> Any:
     )
 
 
+def _arrays(weights: Weights) -> list[_Array]:
+    items = weights.items() if isinstance(weights, Mapping) else weights
+    return [_Array(name, value) for name, value in items]
+
+
 class _Array:
     """A tensor as bytes, row by row."""
 
@@ -348,34 +355,34 @@ class _Array:
         if isinstance(value, Part):
             self.offset = [int(n) for n in value.offset]
             value = value.tensor
-        self._held, self.dtype, self.shape = _contiguous(value)
+        self._held, self.dtype, self.shape = _contiguous(name, value)
         empty = 0 in self.shape
         self.data = memoryview(b"") if empty else memoryview(self._held).cast("B")
 
 
-def _contiguous(value: Any) -> tuple[Any, str, tuple[int, ...]]:
+def _contiguous(name: str, value: Any) -> tuple[Any, str, tuple[int, ...]]:
     """Return an object with the buffer protocol, the type's name, and the shape."""
-    if type(value).__module__.partition(".")[0] == "torch":
+    library = type(value).__module__.partition(".")[0]
+    if library == "torch":
         tensor = value.detach().to("cpu").contiguous()
-        name, shape = str(tensor.dtype), tuple(tensor.shape)
-        # numpy has no bfloat16: the bits are handed over as integers of the same width.
-        width = {2: "int16", 4: "int32"}.get(tensor.element_size())
-        if width is None:
-            raise TypeError(f"{name} is no type of weights")
-        torch = __import__("torch")
-        return tensor.view(getattr(torch, width)).numpy(), name, shape
-    if type(value).__module__.partition(".")[0] in ("numpy", "ml_dtypes"):
+        bits = getattr(__import__("torch"), _bits(name, tensor.dtype, tensor.element_size()))
+        return tensor.view(bits).numpy(), str(tensor.dtype), tuple(tensor.shape)
+    if library in ("numpy", "ml_dtypes"):
         numpy = __import__("numpy")
         array = numpy.ascontiguousarray(value)
-        shape = tuple(value.shape)
-        return (
-            array.view({2: numpy.uint16, 4: numpy.uint32}[array.itemsize]),
-            str(array.dtype),
-            shape,
-        )
+        bits = getattr(numpy, _bits(name, array.dtype, array.itemsize))
+        return array.view(bits), str(array.dtype), tuple(value.shape)
     if isinstance(value, Raw):
         return value.data, value.dtype, tuple(value.shape)
-    raise TypeError(f"{type(value).__name__} is no tensor of torch or numpy, and not Raw")
+    kind = type(value).__name__
+    raise TypeError(f"{name}: {kind} is no tensor of torch or numpy, and not Raw")
+
+
+def _bits(name: str, dtype: Any, width: int) -> str:
+    """Return the integers by which tensors are handed over: numpy has no bfloat16."""
+    if width not in (2, 4):
+        raise TypeError(f"{name}: {dtype} is no type of weights")
+    return f"int{8 * width}"
 
 
 def _sum(array: _Array) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import json
 import os
 import queue
 import tempfile
 import unittest
-from typing import Any, cast
+from typing import Any, Optional, cast
 from unittest import mock
 
-from eagleray import BadRequestError, EngineDeadError
+from eagleray import BadRequestError, EngineDeadError, RequestError
 from eagleray._calls import Calls
 from eagleray.data import (
     ChatTemplateStageConfig,
@@ -20,13 +21,15 @@ from eagleray.data import (
     HttpRequestProcessorConfig,
     ServeDeploymentProcessorConfig,
     TokenizerStageConfig,
+    _place,
     _progress_line,
+    _services,
     build_llm_processor,
     vLLMEngineProcessorConfig,
 )
 from eagleray.data._checkpoint import Checkpoint, digest_of, key_of
 from eagleray.data._feed import Feed, Request
-from eagleray.data._rows import failed, outputs_of, request_of, shows_text
+from eagleray.data._rows import ERROR, failed, outputs_of, request_of, shows_text
 
 RAY = {"distributed_executor_backend": "ray", "tensor_parallel_size": 2}
 
@@ -133,10 +136,31 @@ class TestConfig(unittest.TestCase):
                 {"placement_group_config": {"bundles": [{"CPU": 2, "GPU": 1, "NPU": 3}]}},
                 {"num_gpus": 1, "resources": {"NPU": 3}},
             ),
+            (
+                {"placement_group_config": {"bundles": [{"CPU": 2, "memory": 7}]}},
+                {"num_cpus": 2, "memory": 7},
+            ),
+            (
+                {"placement_group_config": {"bundles": [{"NPU": 1}]}},
+                {"num_cpus": 0, "resources": {"NPU": 1}},
+            ),
         ):
             with self.subTest(fields):
                 config = EngineProcessorConfig(**fields)
                 self.assertEqual(config.actor_options(), want)
+
+    def test_threads(self) -> None:
+        """Ranks compute on what Ray gives their actor."""
+        two = {"tensor_parallel_size": 2}
+        for bundle, engine, want in (
+            ({"CPU": 3}, two, {**two, "cpu_threads": 3}),
+            ({"CPU": 0.5}, two, {**two, "cpu_threads": 1}),
+            ({"CPU": 3}, {**two, "cpu_threads": 2}, {**two, "cpu_threads": 2}),
+            ({"GPU": 1}, two, two),
+        ):
+            group = {"bundle_per_worker": bundle}
+            config = EngineProcessorConfig(engine_kwargs=engine, placement_group_config=group)
+            self.assertEqual(_place.engine_args(config), want)
 
     def test_pool(self) -> None:
         self.assertEqual(
@@ -146,12 +170,73 @@ class TestConfig(unittest.TestCase):
         self.assertEqual(EngineProcessorConfig(engine_kwargs={"max_num_seqs": 10}).pending, 20)
 
 
+class TestServices(unittest.TestCase):
+    def setUp(self) -> None:
+        stats = mock.patch.object(_services, "StatLogger")  # which needs Ray
+        stats.start()
+        self.addCleanup(stats.stop)
+
+    def errors(self, calls: list[Any]) -> list[str]:
+        """Return what rows have as their errors."""
+        config = ServeDeploymentProcessorConfig("d", should_continue_on_error=True)
+        stage = _services._ServiceStage(config)
+        rows = asyncio.run(stage._together([{}] * len(calls), calls))
+        return [row.get(ERROR, "") for row in rows]
+
+    def test_errors_of_rows(self) -> None:
+        async def answer(error: Optional[Exception]) -> dict[str, Any]:
+            if error is not None:
+                raise error
+            return {}
+
+        failed = [BadRequestError("x"), RequestError("step failed", 500), TimeoutError("late")]
+        want = ["", "BadRequestError: x", "RequestError: step failed", "TimeoutError: late"]
+        self.assertEqual(self.errors([answer(e) for e in (None, *failed)]), want)
+        with self.assertRaises(EngineDeadError):
+            self.errors([answer(EngineDeadError("x"))])
+
+    @unittest.skipUnless(importlib.util.find_spec("aiohttp"), "aiohttp is not here")
+    def test_answers_of_a_service(self) -> None:
+        said = [(500, "a proxy says no"), (200, '{"a": 1}'), (400, '{"b": 2}'), (200, "")]
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"{}")
+            status, text = said.pop(0)
+            kind = "application/json" if text.startswith("{") else "text/plain"
+            head = f"HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n"
+            writer.write((head + text).encode())
+            writer.close()
+
+        async def run() -> list[Any]:
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            async with server:
+                url = "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+                # One after the other.
+                config = HttpRequestProcessorConfig(url, should_continue_on_error=True)
+                stage = _services.HttpStage(config)
+                rows = [await stage._batch([{"payload": {}}]) for _ in range(4)]
+            return [row.get("http_response") or row[ERROR].replace(url, "URL") for (row,) in rows]
+
+        no = "ValueError: URL: the answer is no JSON: status"
+        want = [f"{no} 500: a proxy says no", {"a": 1}, {"b": 2}, f"{no} 200: "]
+        self.assertEqual(asyncio.run(run()), want)
+
+
 class TestRows(unittest.TestCase):
     def body(self, row: dict[str, Any], **fields: Any) -> tuple[str, dict[str, Any]]:
         """Return what is asked, without what every request has."""
         route, body = request_of(row, EngineProcessorConfig(**fields))
         known = request_of({"prompt": ""}, EngineProcessorConfig())[1]
         return route, {k: v for k, v in body.items() if k not in known or v != known[k]}
+
+    def test_row_of_another_processor(self) -> None:
+        """What the one before has read is no prompt of this one."""
+        before = {"prompt_token_ids": [1, 2], "prompt": "a", "generated_text": "b"}
+        self.assertEqual(self.body({**before, "prompt": "c"})[1]["prompt"], "c")
+        self.assertEqual(self.body({**before, "prompt": "c"}, task_type="embed")[1]["input"], "c")
+        messages = [{"role": "user", "content": "c"}]
+        route, body = self.body({**before, "messages": messages})
+        self.assertEqual((route, body["messages"]), ("/v1/chat/completions", messages))
 
     def test_routes(self) -> None:
         said = [{"role": "user", "content": "hi", "name": None}]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Callable, Optional
 
 from eagleray._decoder import Decoder
-from eagleray._http import Answer, Client, decode, encode, request_of
+from eagleray._http import Answer, Client, UnaskedError, decode, encode, request_of
 from eagleray.errors import EngineDeadError
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -136,6 +136,24 @@ class TestClient(unittest.TestCase):
             self.assertEqual(peer.connections, 2)
 
         self._run([PLAIN, b"", PLAIN], case)
+
+    def test_ends_with_a_request(self) -> None:
+        """The engine may have died of what it had, whatever connection it came over."""
+
+        async def case(peer: Peer, client: Client) -> None:
+            self.assertEqual(await get(client), (200, b"ok"))
+            asked = asyncio.ensure_future(get(client))
+            while not peer.waiting:
+                await asyncio.sleep(0.001)
+            os.unlink(client._path)
+            peer.waiting[0].close()
+            for request, kind in ((asked, EngineDeadError), (get(client), UnaskedError)):
+                with self.assertRaises(EngineDeadError) as caught:
+                    await request
+                self.assertIs(type(caught.exception), kind)
+            self.assertEqual(peer.connections, 1)
+
+        self._run([PLAIN, WAIT], case)
 
     def test_requests_of_a_caller_end(self) -> None:
         async def case(peer: Peer, client: Client) -> None:

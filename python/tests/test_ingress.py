@@ -12,6 +12,8 @@ from typing import Any, Optional
 from unittest import mock
 
 try:
+    from eagleray.serve import _builder
+    from eagleray.serve._handover import prefill_body
     from eagleray.serve._ingress import OpenAIIngress
 except ImportError as missing:
     raise unittest.SkipTest(f"Ray is not here: {missing}") from None
@@ -23,6 +25,18 @@ class _Handle:
 
     def options(self, **_: Any) -> _Handle:
         return self
+
+
+class TestBuilder(unittest.TestCase):
+    def test_options_that_come_before_others(self) -> None:
+        """What they give a replica its ranks compute on."""
+        config = {"model_loading_config": {"model_id": "m"}}
+        override = {"name": "d", "ray_actor_options": {"num_cpus": 3}}
+        with mock.patch.object(_builder, "check"), mock.patch.object(_builder, "_deploy") as deploy:
+            _builder.build_llm_deployment(config, override_serve_options=override)
+        model, options = deploy.call_args.args
+        self.assertEqual({name: options[name] for name in override}, override)
+        self.assertIn("--cpu-threads=3", _builder.server_arguments(model)[0])
 
 
 class TestIngress(unittest.TestCase):
@@ -148,6 +162,17 @@ class TestIngress(unittest.TestCase):
             ):
                 headers = [(b"content-encoding", coding)]
                 self.assertEqual(_ask(ingress, "/v1/completions", "POST", headers, body)[0], status)
+
+    def test_deep_body(self) -> None:
+        """It is a client's mistake: an engine says what is wrong with it, where one is known."""
+        deep = b'{"model":"1","x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+        handles = [_Handle("one"), _Handle("two")]
+        several = OpenAIIngress(["1", "2"], handles, False)
+        self.assertEqual(_ask(several, "/v1/completions", "POST", [], deep)[0], 400)
+        scope = {"method": "POST", "headers": []}
+        found = asyncio.run(OpenAIIngress(["1"], handles[:1], False)._model_of(scope, deep))
+        self.assertEqual(found, ("1", "", {}))
+        self.assertIsNone(prefill_body(b"/v1/completions", deep))
 
     def test_adapters(self) -> None:
         """A name with an adapter's behind it is for replicas that have that one."""

@@ -11,6 +11,7 @@ import unittest
 import unittest.mock
 from typing import Any
 
+from eagleray._bundles import bundle_of_replica
 from eagleray._engine import Engine, _memory
 from eagleray.errors import ConfigError, EngineDeadError
 from eagleray.serve import CloudMirrorConfig, LLMConfig, LLMServingArgs, LoraConfig
@@ -204,20 +205,45 @@ class TestDeployment(unittest.TestCase):
             _bundles(read_model(config)), [{"GPU": 1.0, "accelerator_type:L4": 0.001}] * 2
         )
         config["placement_group_config"] = {"bundles": [{"GPU": 1}, {"NPU": 1}]}
-        self.assertEqual(_bundles(read_model(config)), [{"GPU": 1}, {"NPU": 1}])
+        typed = [{"GPU": 1, "accelerator_type:L4": 0.001}, {"NPU": 1, "accelerator_type:L4": 0.001}]
+        self.assertEqual(_bundles(read_model(config)), typed)
+        config["placement_group_config"] = {"bundle_per_worker": {"GPU": 2}}
+        self.assertEqual(
+            _bundles(read_model(config)), [{"GPU": 2, "accelerator_type:L4": 0.001}] * 2
+        )
         self.assertEqual(_own_bundle({"num_cpus": 2, "resources": {"x": 1}}), {"CPU": 2.0, "x": 1})
         self.assertEqual(_own_bundle({"num_cpus": 0}), {"CPU": 0.001})
 
     def test_bundles_of_processes(self) -> None:
         engine = {"tensor_parallel_size": 2}
         group = {"bundle_per_worker": {"GPU": 1, "CPU": 2, "x": 1}}
-        options = _options(
-            read_model({**M, "engine_kwargs": engine, "placement_group_config": group})
-        )
+        config = {**M, "engine_kwargs": engine, "placement_group_config": group}
+        options = _options(read_model(config))
         self.assertEqual(
             options["ray_actor_options"], {"num_gpus": 2, "num_cpus": 4, "resources": {"x": 2}}
         )
         self.assertNotIn("placement_group_bundles", options)
+        self.assertIn("--cpu-threads=2", _arguments(read_model(config)))
+        typed = _options(read_model({**config, "accelerator_type": "L4"}))
+        self.assertEqual(
+            typed["ray_actor_options"]["resources"], {"accelerator_type:L4": 0.002, "x": 2}
+        )
+
+    def test_bundle_of_a_replica(self) -> None:
+        one, more = {"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0}
+        for bundles, nodes, want in (
+            ([one, one, one], "abc", 0),
+            ([one, one, one], "bac", 1),
+            ([one, one, one], "bca", 2),
+            ([one, one, one], "baa", 1),
+            ([one, more, one], "baa", 2),
+            ([one, more], "ba", 0),
+        ):
+            group = {
+                "bundles": dict(enumerate(bundles)),
+                "bundles_to_node_id": dict(enumerate(nodes)),
+            }
+            self.assertEqual(bundle_of_replica(group, "a"), want)
 
     def test_one_starts_where_none_need(self) -> None:
         for given, want in (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import struct
 import unittest
+from collections.abc import Iterator
 from typing import Any
 
 from eagleray import LLM, BadRequestError, ConfigError, SamplingParams
@@ -106,6 +108,24 @@ class TestWeights(unittest.TestCase):
         with self.assertRaisesRegex(BadRequestError, '"model.norm.weight" is missing'):
             self.llm.update_weights(missing)
         self.assertEqual(self.answer(), before)
+
+    def test_what_is_no_tensor(self) -> None:
+        """A session goes on: no update has begun."""
+
+        def broken() -> Iterator[tuple[str, Any]]:
+            yield "model.norm.weight", self.own["model.norm.weight"]
+            raise OSError("the file is gone")
+
+        transfer = WeightTransfer(self.llm)
+        with self.assertRaisesRegex(TypeError, "^x: float is no tensor"):
+            transfer.update({"x": 1.5})
+        with self.assertRaisesRegex(OSError, "the file is gone"):
+            transfer.update(broken())
+        if importlib.util.find_spec("numpy"):
+            double = importlib.import_module("numpy").zeros(2)
+            with self.assertRaisesRegex(TypeError, "^x: float64 is no type of weights"):
+                transfer.update({"x": double})
+        transfer.update(self.own)
 
     def test_one_by_one(self) -> None:
         before = self.answer()

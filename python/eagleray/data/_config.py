@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any, Callable, Optional, Union
 
+from .._bundles import actor_options
 from ._stages import (
     ChatTemplateStageConfig,
     DetokenizeStageConfig,
@@ -293,14 +293,9 @@ class EngineProcessorConfig(ProcessorConfig):
         if self.on_ray:
             return {**options, "num_cpus": 0}
         if self.bundles is not None:
-            total: collections.Counter[str] = collections.Counter()
-            for bundle in self.bundles:
-                total.update(bundle)
-            cpus, gpus = total.pop("CPU", 0), total.pop("GPU", 0)
-            # Ray Data takes one of them.
-            options.update({"num_gpus": gpus} if gpus else {"num_cpus": cpus})
-            if total:
-                options["resources"] = dict(total)
+            options.update({"num_cpus": 0, **actor_options(self.bundles)})
+            if options.get("num_gpus"):
+                del options["num_cpus"]  # Ray Data takes one of them
         elif self.accelerator_type is not None:
             options["num_gpus"] = self.world_size
         else:

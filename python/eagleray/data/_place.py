@@ -23,6 +23,10 @@ def engine_args(config: EngineProcessorConfig) -> dict[str, Any]:
         args.setdefault("enable_lora", True)
         args.setdefault("lora_resolver", config.dynamic_lora_loading_path)
     if not config.on_ray:
+        cpus = sum(bundle.get("CPU", 0) for bundle in config.bundles or [])
+        if cpus:
+            # What Ray gives the actor is what its ranks compute on.
+            args.setdefault("cpu_threads", max(1, int(cpus) // config.world_size))
         return args
     import ray
 

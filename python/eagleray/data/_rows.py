@@ -63,7 +63,8 @@ def request_of(row: Mapping[str, Any], config: EngineProcessorConfig) -> tuple[s
     params = _params(_given(row, "sampling_params"))
     wanted = {"return_token_ids": True, **fields(params, max_model_len=0), **_adapter(row, config)}
     template = config.template
-    if row.get("messages") is None or _tokens(row) is not None or not template.enabled:
+    tokens = row.get("tokenized_prompt")
+    if row.get("messages") is None or tokens is not None or not template.enabled:
         return "/v1/completions", {"prompt": _prompt(row), **wanted}
     messages = [_without_none(message) for message in plain(row["messages"])]
     body: dict[str, Any] = {"messages": messages, "return_prompt_text": True, **wanted}
@@ -178,13 +179,8 @@ def _params(given: dict[str, Any]) -> SamplingParams:
         raise TypeError(f"sampling_params: {err}") from None
 
 
-def _tokens(row: Mapping[str, Any]) -> Any:
-    tokens = row.get("tokenized_prompt")
-    return row.get("prompt_token_ids") if tokens is None else tokens
-
-
 def _prompt(row: Mapping[str, Any]) -> Any:
-    tokens = _tokens(row)
+    tokens = row.get("tokenized_prompt")
     if tokens is not None:
         ids = plain(tokens)
         if not isinstance(ids, Sequence) or not all(type(token) is int for token in ids):

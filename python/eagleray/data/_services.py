@@ -8,6 +8,7 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Callable, Optional
 
+from ..errors import RequestError
 from ._config import HttpRequestProcessorConfig, ProcessorConfig, ServeDeploymentProcessorConfig
 from ._rows import ERROR, plain
 from ._stage import rows_of
@@ -16,6 +17,9 @@ from ._table import Tables
 
 # Answers of a server that may do better in a moment.
 _BUSY = (408, 429, 502, 503, 504)
+
+# Errors of a row, and not of what answers rows.
+_OF_ROWS = (ValueError, TypeError, TimeoutError, RequestError)
 
 
 class _ServiceStage:
@@ -58,7 +62,7 @@ class _ServiceStage:
                 continue
             self._stats.end("failed")
             # Ray wraps what a replica has raised in what is of its class, too.
-            if not self._goes_on or not isinstance(answer, (ValueError, TypeError, TimeoutError)):
+            if not self._goes_on or not isinstance(answer, _OF_ROWS):
                 raise answer
             why = getattr(answer, "cause", answer)  # without the traceback of the replica
             answered.append({**row, ERROR: f"{type(why).__name__}: {why}"})
@@ -99,11 +103,16 @@ class HttpStage(_ServiceStage):
                 await asyncio.sleep(config.base_retry_wait_time_in_s * 2 ** (attempt - 1))
             try:
                 async with session.post(config.url, data=body, headers=headers) as answer:
-                    if answer.status not in _BUSY:
-                        return {"http_response": await answer.json()}
-                    said = f"status {answer.status}: {(await answer.text())[:500]}"
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as e:
+                    text = await answer.text()
+                    said = f"status {answer.status}: {text[:500]}"
+            except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as e:
                 said = f"{type(e).__name__}: {e}"
+                continue
+            if answer.status not in _BUSY:
+                try:
+                    return {"http_response": json.loads(text)}
+                except ValueError:
+                    raise ValueError(f"{config.url}: the answer is no JSON: {said}") from None
         raise TimeoutError(f"{config.url}: no answer in {config.max_retries + 1} attempts: {said}")
 
 

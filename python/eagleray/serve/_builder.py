@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import copy
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from .._arguments import command_and_environment
+from .._bundles import OPTIONS, actor_options
 from .._engine import check
 from ..errors import ConfigError
 from ._config import LLMConfig, LLMServingArgs, read_args, read_model, read_one_model
@@ -226,7 +227,10 @@ def build_llm_deployment(
     Raises ConfigError.
     """
     model = read_model(llm_config)
-    options = checked_options(model, override_serve_options)
+    if override_serve_options:
+        deployment = {**model.deployment_config, **override_serve_options}
+        model = dataclasses.replace(model, deployment_config=deployment)
+    options = checked_options(model)
     if name_prefix is not None:
         options["name"] = name_prefix + options["name"]
     _tell(model)
@@ -247,11 +251,9 @@ build_dp_deployment = build_llm_deployment
 """Its name for a model in copies, whose ranks one engine has."""
 
 
-def checked_options(
-    model: LLMConfig, override: Optional[Mapping[str, Any]] = None
-) -> dict[str, Any]:
+def checked_options(model: LLMConfig) -> dict[str, Any]:
     """Return the options of a model's deployment. Raises ConfigError, also for its engine."""
-    options = _options(model, override)
+    options = _options(model)
     wrong = _mistakes(model, options)
     if wrong:
         raise ConfigError("\n".join(wrong))
@@ -359,9 +361,9 @@ def _with_options(deployment: Any, options: dict[str, Any], at: str) -> Any:
         raise ConfigError(f"{at}: {e}") from None
 
 
-def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
+def _options(model: LLMConfig) -> dict[str, Any]:
     """Return the options of a model's deployment."""
-    given = copy.deepcopy({**model.deployment_config, **(override or {})})
+    given = copy.deepcopy(dict(model.deployment_config))
     options = {**_DEFAULTS, "name": _deployment_name(model), **given}
     actor = dict(options.get("ray_actor_options") or {})
     if model.runtime_env is not None:
@@ -374,7 +376,7 @@ def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> 
             group = model.placement_group_config or {}
             options["placement_group_strategy"] = group.get("strategy", "PACK")
     elif model.placement_group_config is not None:
-        for name, value in _sum(_bundles(model)).items():
+        for name, value in actor_options(_bundles(model)).items():
             actor.setdefault(name, value)
     elif model.accelerator_type is not None:
         actor.setdefault("num_gpus", model.world_size)
@@ -389,19 +391,8 @@ def _options(model: LLMConfig, override: Optional[Mapping[str, Any]] = None) -> 
     return options
 
 
-def _sum(bundles: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the options of an actor that has all of some bundles."""
-    total: collections.Counter[str] = collections.Counter()
-    for bundle in bundles:
-        total.update(bundle)
-    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    options: dict[str, Any] = {names[k]: total.pop(k) for k in names if k in total}
-    return {**options, "resources": dict(total)} if total else options
-
-
 def _own_bundle(actor: Mapping[str, Any]) -> dict[str, float]:
-    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
-    bundle = {names[k]: float(actor[k]) for k in names if actor.get(k)}
+    bundle = {k: float(actor[name]) for k, name in OPTIONS.items() if actor.get(name)}
     return {**bundle, **(actor.get("resources") or {})} or {"CPU": 0.001}
 
 
@@ -409,14 +400,14 @@ def _bundles(model: LLMConfig) -> list[dict[str, float]]:
     """Return the bundles of a model's ranks."""
     group = model.placement_group_config or {}
     if "bundles" in group:
-        return [dict(b) for b in group["bundles"]]
-    per_worker = dict(group.get("bundle_per_worker", {}))
-    if not per_worker:
+        bundles = group["bundles"]
+    else:
         share = float(model.engine_kwargs.get("ray_devices_per_worker") or 1)
-        per_worker = {_device(model): share}
-        if model.accelerator_type is not None:
-            per_worker[f"accelerator_type:{model.accelerator_type}"] = 0.001
-    return [dict(per_worker) for _ in range(model.world_size)]
+        one = group.get("bundle_per_worker") or {_device(model): share}
+        bundles = [one] * model.world_size
+    name = model.accelerator_type
+    type_ = {} if name is None else {f"accelerator_type:{name}": 0.001}
+    return [{**type_, **bundle} for bundle in bundles]
 
 
 def _device(model: LLMConfig) -> str:
@@ -454,7 +445,7 @@ def _command(model: LLMConfig) -> tuple[list[str], Optional[dict[str, str]]]:
     }
     if model.on_ray:
         flags["ray_device_key"] = _device(model)
-    cpus = (model.deployment_config.get("ray_actor_options") or {}).get("num_cpus")
+    cpus = _options(model).get("ray_actor_options", {}).get("num_cpus")
     if cpus and not model.on_ray:
         # What Ray gives the replica is what its ranks compute on.
         flags["cpu_threads"] = max(1, int(cpus) // model.world_size)

@@ -108,7 +108,7 @@ def prefill_body(target: bytes, body: bytes) -> Optional[bytes]:
         return None
     try:
         fields = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None  # the decode replica says what is wrong
     if not isinstance(fields, dict) or not fields:
         return None

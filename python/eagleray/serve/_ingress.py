@@ -325,7 +325,7 @@ class OpenAIIngress:
             )
         try:
             fields = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):  # deeper than any request is
             fields = None
         if not isinstance(fields, dict):
             if len(self._relays) == 1:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional, Union
 import ray
 from ray import serve
 
+from .._bundles import bundle_of_replica
 from .._engine import Engine
 from .._http import Answer, Client, Headers, decode, encode
 from ..errors import EagleRayError, EngineDeadError, of_answer
@@ -298,7 +299,8 @@ def _group_of_replica() -> dict[str, str]:
     }
     if group is not None:
         env["EAGLERAY_RAY_PLACEMENT_GROUP"] = group.id.hex()
-        env["EAGLERAY_RAY_SKIP_BUNDLE"] = "0"
+        row = ray.util.placement_group_table(group)
+        env["EAGLERAY_RAY_SKIP_BUNDLE"] = str(bundle_of_replica(row, context.get_node_id()))
     return env
 
 

@@ -84,3 +84,13 @@ class Layouts(Cluster):
         serve.delete("layouts")
         self.eventually("the end of the engines", lambda: not engines("spread"))
         self.eventually("the end of the group", lambda: set(live_groups()) <= set(before))
+
+    def test_replica_in_a_bundle_like_the_ranks(self) -> None:
+        """Before it names one, Ray puts a replica into any bundle of its group that has room."""
+        engine = {"tensor_parallel_size": 2, "distributed_executor_backend": "ray"}
+        group = {"bundle_per_worker": {"CPU": 1}, "strategy": "STRICT_SPREAD"}
+        cpus = {**model("cpus", engine, ray_actor_options={}), "placement_group_config": group}
+        for _ in range(2):
+            self.deploy(cpus, name="cpus")
+            self.assertEqual(self.completion("cpus", "cpus")[0], 200)
+            serve.delete("cpus")
