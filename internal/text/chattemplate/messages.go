@@ -92,6 +92,9 @@ func prepareContent(content values.Value, f Format) (values.Value, error) {
 	var parts []values.Value
 	switch content.Kind {
 	case values.KindString:
+		if f == FormatString {
+			return content, nil
+		}
 		parts = []values.Value{content}
 	case values.KindMissing, values.KindNone:
 	default:
