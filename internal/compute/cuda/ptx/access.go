@@ -146,6 +146,16 @@ func (w *warp) sharedSegment(n uint64, left uint32) segment {
 	return segment{space: sharedSpace, group: left, base: w.cta.start}
 }
 
+func (w *warp) checkParam(lane int, n, size uint64) {
+	a := w.ea[lane]
+	if size < n || a > size-n {
+		w.failLane(lane, "parameter access out of range: %d bytes at %d of %d", n, a, size)
+	}
+	if a&(n-1) != 0 {
+		w.failLane(lane, "misaligned access of %d bytes at parameter byte %d", n, a)
+	}
+}
+
 func (w *warp) checkShared(lane int, n, size uint64) {
 	a := w.ea[lane]
 	if size < n || a-sharedBase > size-n {
@@ -176,15 +186,9 @@ func (w *warp) localSegment(n uint64, left uint32) segment {
 
 func (w *warp) paramSegment(n uint64, left uint32) segment {
 	size := uint64(w.kernel.ParamBytes)
-	if left == allLanes && size >= n && w.ops.offsets(&w.ea, 0, size-n, n-1) {
-		return segment{space: paramSpace, group: left, base: w.cta.params}
-	}
-	for m := left; m != 0; m &= m - 1 {
-		i := firstLane(m)
-		if a := w.ea[i]; n > size || a > size-n {
-			w.failLane(i, "parameter access out of range: %d bytes at %d of %d", n, a, size)
-		} else if a&(n-1) != 0 {
-			w.failLane(i, "misaligned access of %d bytes at parameter byte %d", n, a)
+	if left != allLanes || size < n || !w.ops.offsets(&w.ea, 0, size-n, n-1) {
+		for m := left; m != 0; m &= m - 1 {
+			w.checkParam(firstLane(m), n, size)
 		}
 	}
 	return segment{space: paramSpace, group: left, base: w.cta.params}
