@@ -19,6 +19,11 @@ def actor_options(bundles: Iterable[Mapping[str, float]]) -> dict[str, Any]:
     return {**options, "resources": dict(total)} if total else options
 
 
+def threads_of_rank(cpus: float, ranks: int) -> int:
+    """Return how many threads each rank computes on of an actor that Ray gives so many CPUs."""
+    return max(1, int(cpus) // ranks)
+
+
 def bundle_of_replica(group: Mapping[str, Any], node: str) -> int:
     """Return which bundle of its group a replica on a node has; ``group`` is Ray's row of it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .._bundles import actor_options, threads_of_rank
 from ._config import GENERATE, EngineProcessorConfig
 
 
@@ -23,10 +24,9 @@ def engine_args(config: EngineProcessorConfig) -> dict[str, Any]:
         args.setdefault("enable_lora", True)
         args.setdefault("lora_resolver", config.dynamic_lora_loading_path)
     if not config.on_ray:
-        cpus = sum(bundle.get("CPU", 0) for bundle in config.bundles or [])
+        cpus = actor_options(config.bundles or []).get("num_cpus")
         if cpus:
-            # What Ray gives the actor is what its ranks compute on.
-            args.setdefault("cpu_threads", max(1, int(cpus) // config.world_size))
+            args.setdefault("cpu_threads", threads_of_rank(cpus, config.world_size))
         return args
     import ray
 

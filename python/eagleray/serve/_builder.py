@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from .._arguments import command_and_environment
-from .._bundles import OPTIONS, actor_options
+from .._bundles import OPTIONS, actor_options, threads_of_rank
 from .._engine import check
 from ..errors import ConfigError
 from ._config import LLMConfig, LLMServingArgs, read_args, read_model, read_one_model
@@ -447,8 +447,7 @@ def _command(model: LLMConfig) -> tuple[list[str], Optional[dict[str, str]]]:
         flags["ray_device_key"] = _device(model)
     cpus = _options(model).get("ray_actor_options", {}).get("num_cpus")
     if cpus and not model.on_ray:
-        # What Ray gives the replica is what its ranks compute on.
-        flags["cpu_threads"] = max(1, int(cpus) // model.world_size)
+        flags["cpu_threads"] = threads_of_rank(cpus, model.world_size)
     if (lora := model.lora) is not None:
         flags["enable_lora"] = True
         flags["lora_resolver"] = lora.dynamic_lora_loading_path
