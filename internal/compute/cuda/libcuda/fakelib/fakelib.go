@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -55,6 +56,9 @@ func Build(t testing.TB, dir, what, soname string, sources fs.FS, names []string
 
 // Library is a library of Build in this process, seen by its test.
 type Library struct {
+	// Path is its file.
+	Path string
+
 	t      testing.TB
 	handle uintptr
 }
@@ -66,7 +70,7 @@ func Load(t testing.TB, path string) *Library {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Library{t, handle}
+	return &Library{path, t, handle}
 }
 
 // Watch loads a library that includes calls.h, as it is at its start. The test fails at its end if
@@ -87,6 +91,14 @@ func Watch(t testing.TB, path string) *Library {
 func (l *Library) Codes(codes string) {
 	l.t.Helper()
 	l.Call("test_set", uintptr(unsafe.Pointer(CString(codes))))
+}
+
+// Failed checks the text of an error, which has PATH in the place of the library's path.
+func (l *Library) Failed(what string, err error, want string) {
+	l.t.Helper()
+	if err == nil || strings.ReplaceAll(err.Error(), l.Path, "PATH") != want {
+		l.t.Errorf("%s: %v instead of %s", what, err, want)
+	}
 }
 
 // Symbol is the address of an export.
