@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/ops/compat"
@@ -13,8 +12,7 @@ func TestCompat(t *testing.T) {
 	s := everyRoute(t)
 	want := map[string]bool{}
 	for _, r := range s.Routes() {
-		file := r.Path != "/" && slices.Contains(s.opt.Dashboard.Paths(), r.Path)
-		if r.Method != http.MethodHead && !file {
+		if r.Method != http.MethodHead {
 			want[r.Method+" "+r.Path] = true
 		}
 	}

@@ -29,12 +29,17 @@ func (s *API) dashboardRoutes(page *dashboard.Page) []server.Route {
 			},
 			Doc: server.Doc{Summary: "Send figures as they change", Media: "text/event-stream"}},
 	}
-	for _, path := range page.Paths() {
-		list = append(list, server.Route{Method: "GET", Path: path, Public: true,
+	for path, doc := range map[string]server.Doc{
+		"/":                 {Summary: "Show the page", Media: "text/html"},
+		dashboard.FilesPath: {Summary: "Show a file of the page", Media: "*/*"},
+	} {
+		list = append(list, server.Route{Method: "GET", Path: path, Public: true, Doc: doc,
 			Handler: func(w http.ResponseWriter, r *server.Request) error {
-				return page.File(w, r.Request, path)
-			},
-			Doc: server.Doc{Summary: "Show the page, or a file of it", Media: page.Media(path)}})
+				if !page.File(w, r.Request, r.PathValue("file")) {
+					return s.NoRoute(r.Request)
+				}
+				return nil
+			}})
 	}
 	if page.Measures() {
 		list = append(list, s.measureRoute(page))

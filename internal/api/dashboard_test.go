@@ -48,7 +48,8 @@ func TestDashboardNeedsTheKey(t *testing.T) {
 		o.Config.Server.APIKeys = []string{"k"}
 		o.Config.Server.RootPath = "/api"
 	})
-	for _, path := range append(page.Paths(), "/api/", "/api/window/js/main.js") {
+	for _, path := range []string{"/", "/window/js/main.js", "/window/css/window.css",
+		"/window/icon.svg", "/api/", "/api/window/js/main.js"} {
 		rec := s.do("GET", path, "")
 		if rec.Code != 200 || strings.Contains(rec.Body.String(), "secret-model") {
 			t.Errorf("%s answered %d: %s", path, rec.Code, rec.Body)
@@ -57,8 +58,10 @@ func TestDashboardNeedsTheKey(t *testing.T) {
 			t.Errorf("POST %s answered %d", path, rec.Code)
 		}
 	}
-	for _, path := range []string{dashboard.AboutPath, dashboard.LivePath, dashboard.Prefix,
-		dashboard.Prefix + "js/none.js"} {
+	if rec := s.do("GET", dashboard.Prefix+"js/none.js", ""); rec.Code != 404 {
+		t.Errorf("a file that is not there answered %d", rec.Code)
+	}
+	for _, path := range []string{dashboard.AboutPath, dashboard.LivePath, dashboard.Prefix} {
 		if rec := s.do("GET", path, ""); rec.Code != 401 {
 			t.Errorf("%s without the key answered %d", path, rec.Code)
 		}

@@ -70,7 +70,7 @@ func TestParams(t *testing.T) {
 			want: func(p *sample.Params) { p.AllowedTokens = []int32{1, 2} }},
 		"generation config": {defaults: config, fields: `"seed":1`, want: func(p *sample.Params) {
 			p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.8, 20, 0.05, 1.1
-			p.MaxTokens, p.StopTokens = 40, []int32{2045}
+			p.StopTokens = []int32{2045}
 		}},
 		"request over generation config": {defaults: config,
 			fields: `"temperature":1,"top_p":1,"top_k":0,"min_p":0,"repetition_penalty":1,"max_tokens":50`,

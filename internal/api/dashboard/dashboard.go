@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,10 +65,11 @@ type Page struct {
 	closed    chan struct{}
 }
 
-// Prefix is what the paths of the page's files begin with, beside the page itself at "/". AboutPath
-// answers with About as JSON, LivePath is the feed.
+// Prefix is what the paths of the page's files begin with, beside the page itself at "/": FilesPath
+// is their route. AboutPath answers with About as JSON, LivePath is the feed.
 const (
 	Prefix    = "/window/"
+	FilesPath = Prefix + "{file...}"
 	AboutPath = Prefix + "about"
 	LivePath  = Prefix + "live"
 )
@@ -93,33 +93,18 @@ func (p *Page) Close() { p.close.Do(func() { close(p.closed) }) }
 // Viewers is how many feeds are open.
 func (p *Page) Viewers() int { return int(p.viewers.Load()) }
 
-// Paths lists what File answers, sorted: the page and its files. They hold nothing of the engine.
-func (p *Page) Paths() []string {
-	var list []string
-	for path := range p.files {
-		list = append(list, path)
-	}
-	slices.Sort(list)
-	return list
-}
-
-// Media is the type of what File answers, without its parameters.
-func (p *Page) Media(path string) string {
-	kind, _, _ := strings.Cut(p.files[path].kind, ";")
-	return kind
-}
-
 // policy is the page's: its own files and its own server, no inline script or style, no HTML made
 // from strings, no frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// File answers with the file of a path of Paths.
-func (p *Page) File(w http.ResponseWriter, r *http.Request, path string) error {
-	f := p.files[path]
+// File answers with a file of the page, and with the page itself for "". It reports false for one
+// that the page does not have.
+func (p *Page) File(w http.ResponseWriter, r *http.Request, name string) bool {
+	f := p.files[name]
 	if f == nil {
-		return fmt.Errorf("window: no file %q", path)
+		return false
 	}
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -132,16 +117,15 @@ func (p *Page) File(w http.ResponseWriter, r *http.Request, path string) error {
 	h.Set("ETag", f.tag)
 	if r.Header.Get("If-None-Match") == f.tag {
 		w.WriteHeader(http.StatusNotModified)
-		return nil
+		return true
 	}
 	h.Set("Content-Type", f.kind)
 	h.Set("Content-Length", strconv.Itoa(len(f.body)))
 	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(f.body) // a viewer that has gone needs no answer
 	}
-	_, _ = w.Write(f.body) // a viewer that has gone needs no answer
-	return nil
+	return true
 }
 
 type file struct {
@@ -155,8 +139,8 @@ var kinds = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// load reads the embedded files and gives them their paths. Those that only reports and readers
-// need are left out.
+// load reads the embedded files by their names below Prefix, and the page by "". Those that only
+// reports and readers need are left out.
 func load() (map[string]*file, error) {
 	files := map[string]*file{}
 	err := fs.WalkDir(web.Files, ".", func(name string, d fs.DirEntry, err error) error {
@@ -172,11 +156,11 @@ func load() (map[string]*file, error) {
 			return err
 		}
 		sum := sha256.Sum256(body)
-		at := Prefix + strings.TrimPrefix(name, "vendor/")
+		below := strings.TrimPrefix(name, "vendor/")
 		if name == "index.html" {
-			at = "/"
+			below = ""
 		}
-		files[at] = &file{body: body, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+		files[below] = &file{body: body, kind: kind, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
 		return nil
 	})
 	return files, err

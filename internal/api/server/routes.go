@@ -105,9 +105,7 @@ func (s *Server) Add(routes ...Route) {
 			r.methods[ask{http.MethodHead, one.Shape}] = one.Handler
 		}
 		if m := s.opt.Metrics; m != nil {
-			for of := range r.methods {
-				m.Expect(r.pattern, of.method)
-			}
+			m.Expect(r.pattern, one.Method)
 		}
 	}
 }
@@ -124,8 +122,8 @@ func (s *Server) Routes() []Route {
 	return list
 }
 
-// noRoute is the answer to a path that nothing answers.
-func (s *Server) noRoute(r *http.Request) *wire.Error {
+// NoRoute is the answer to a path that nothing answers.
+func (s *Server) NoRoute(r *http.Request) *wire.Error {
 	e := &wire.Error{Status: http.StatusNotFound, Message: "no such route: " +
 		wire.Clip(r.URL.Path)}
 	if s.opt.Absent != nil {

@@ -228,7 +228,7 @@ func (s *Server) dispatch(w *recorder, r *Request, guard *hostGuard,
 		return err
 	}
 	if found == nil {
-		return s.noRoute(r.Request)
+		return s.NoRoute(r.Request)
 	}
 	h := found.handler(r.Method, r.shape)
 	if h == nil {

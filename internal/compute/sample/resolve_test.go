@@ -27,21 +27,24 @@ func TestResolve(t *testing.T) {
 		generation Settings
 		stops      []int32 // of the generation config
 		set        Overrides
-		maxTokens  int // of the API; 16 for all but one
+		all        bool // of an API without a max_tokens of its own; that of others is 16
 		want       func(p *Params)
 	}{
 		"nothing":      {want: func(p *Params) {}},
-		"all the room": {maxTokens: 0, want: func(p *Params) { p.MaxTokens = 256 }},
+		"all the room": {all: true, want: func(p *Params) { p.MaxTokens = 256 }},
 		"generation config": {generation: suggested, stops: []int32{7}, want: func(p *Params) {
 			p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.8, 20, 0.05, 1.1
-			p.MaxTokens, p.StopTokens = 40, []int32{7}
+			p.StopTokens = []int32{7}
 		}},
+		"max_tokens of the generation config": {generation: suggested, all: true,
+			set: Overrides{Settings: Settings{Temperature: new(0.0)}}, want: func(p *Params) {
+				p.Temperature, p.RepetitionPenalty, p.MaxTokens = 0, 1.1, 40
+			}},
 		"request over generation config": {generation: suggested, set: Overrides{Settings: neutral},
 			want: func(p *Params) {}},
 		"one setting over generation config": {generation: suggested,
 			set: Overrides{Settings: Settings{TopP: new(0.5)}}, want: func(p *Params) {
 				p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.5, 20, 0.05, 1.1
-				p.MaxTokens = 40
 			}},
 		"the rest": {set: Overrides{PresencePenalty: new(-1.0), FrequencyPenalty: new(2.0),
 			Logprobs:       new(int32(5)),
@@ -56,7 +59,7 @@ func TestResolve(t *testing.T) {
 			MinP: new(0.5)}}, want: func(p *Params) { p.Temperature = 0 }},
 		"greedy over generation config": {generation: suggested,
 			set:  Overrides{Settings: Settings{Temperature: new(0.0)}},
-			want: func(p *Params) { p.Temperature, p.RepetitionPenalty, p.MaxTokens = 0, 1.1, 40 }},
+			want: func(p *Params) { p.Temperature, p.RepetitionPenalty = 0, 1.1 }},
 		"greedy generation config": {generation: Settings{Temperature: new(0.0), TopP: new(0.5)},
 			want: func(p *Params) { p.Temperature = 0 }},
 		"tiny temperature": {set: Overrides{Settings: Settings{Temperature: new(0.001)}},
@@ -80,12 +83,13 @@ func TestResolve(t *testing.T) {
 			{4, float32(math.Inf(1))}}},
 			want: func(p *Params) { p.LogitBias = []Bias{{1, 100}, {2, -100}, {3, 7}, {4, 100}} }},
 	} {
-		if name != "all the room" {
-			c.maxTokens = 16
+		maxTokens := 16
+		if c.all {
+			maxTokens = 0
 		}
 		d := Defaults{Generation: c.generation, EOS: 99, StopTokens: c.stops, VocabSize: 100,
 			MaxModelLen: 256}
-		got, err := d.Resolve(&c.set, c.maxTokens)
+		got, err := d.Resolve(&c.set, maxTokens)
 		if want := resolved(c.want); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v\ngot  %+v\nwant %+v", name, err, got, want)
 		}

@@ -168,12 +168,26 @@ func Remove(ctx context.Context, name string, opt Options) (freed int64, err err
 		return 0, err
 	}
 	// Its name is free at once: what another process downloads meanwhile is not deleted.
-	aside := filepath.Join(root, fmt.Sprintf(".removed-%s-%d", c.folder(), os.Getpid()))
+	aside := filepath.Join(root, fmt.Sprintf("%s%s-%d", removed, c.folder(), os.Getpid()))
 	if err := os.Rename(c.dir(), aside); err != nil {
 		return 0, err
 	}
-	return r.Bytes, errors.Join(os.RemoveAll(aside),
+	return r.Bytes, errors.Join(removeRemoved(root),
 		os.RemoveAll(filepath.Join(root, ".locks", c.folder())))
+}
+
+// removed begins the names of folders that are being deleted.
+const removed = ".removed-"
+
+// removeRemoved deletes them all: those of a removal that was cut off, too.
+func removeRemoved(root string) error {
+	entries, err := os.ReadDir(root)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), removed) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(root, e.Name())))
+		}
+	}
+	return err
 }
 
 // unused refuses a repository of which a process downloads a file.

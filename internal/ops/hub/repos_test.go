@@ -94,6 +94,7 @@ func TestListAndRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer loaded.Close()
+	put(removed+"models--org--old-1/blobs/x", 9) // of a removal that was cut off
 	freed, err := Remove(t.Context(), testRepo, opt)
 	if err != nil || freed != bytes+40 {
 		t.Errorf("%d bytes, want %d: %v", freed, bytes+40, err)
@@ -103,6 +104,9 @@ func TestListAndRemove(t *testing.T) {
 	}
 	if _, err := os.Stat(c.dir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("it is still there")
+	}
+	if left, err := filepath.Glob(at(removed + "*")); err != nil || left != nil {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 	// By its folder in the cache, too; the others are left alone.
 	if _, err := Remove(t.Context(), at("models--org--quants"), opt); err != nil {

@@ -164,6 +164,9 @@ func TestChecks(t *testing.T) {
 		{"disk", Fail, "100 MB free", func(m *Machine, _ *config.Config) {
 			m.Free = func(string) (uint64, error) { return 100 << 20, nil }
 		}},
+		{"disk", OK, "not needed, . is here", func(m *Machine, c *config.Config) {
+			m.Free, c.Model.Path = func(string) (uint64, error) { return 0, nil }, "."
+		}},
 		{"disk", Warn, "broken", func(m *Machine, _ *config.Config) {
 			m.Free = func(string) (uint64, error) { return 0, broken }
 		}},

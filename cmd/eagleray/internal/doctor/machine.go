@@ -116,7 +116,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		check("open files", m.openFiles),
 		check("threads", func() Result { return m.threads(here, ranks, p.CPUThreads) }),
 		check("niceness", m.niceness),
-		check("disk", func() Result { return m.disk(cache) }),
+		check("disk", func() Result { return m.disk(c.Model.Path, cache) }),
 		check("shared memory", m.sharedMemory),
 		check("port", func() Result { return m.port(&c.Server) }),
 		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
@@ -248,7 +248,10 @@ func (m *Machine) niceness() Result {
 	return ok("%d", m.Niceness)
 }
 
-func (m *Machine) disk(cache string) Result {
+func (m *Machine) disk(model, cache string) Result {
+	if _, err := os.Stat(model); err == nil {
+		return ok("not needed, %s is here", model)
+	}
 	free, err := m.Free(cache)
 	switch {
 	case err != nil:
