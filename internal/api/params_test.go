@@ -56,7 +56,9 @@ func TestParams(t *testing.T) {
 			want: func(p *sample.Params) { p.MaxTokens = 1 }},
 		"ignore_eos": {defaults: sample.Defaults{StopTokens: []int32{2045}},
 			fields: `"ignore_eos":true,"stop_token_ids":[9]`,
-			want:   func(p *sample.Params) { p.IgnoreEOS, p.StopTokens = true, []int32{9} }},
+			want: func(p *sample.Params) {
+				p.IgnoreEOS, p.StopTokens, p.Withheld = true, []int32{9}, []int32{2045}
+			}},
 		"stop tokens": {fields: `"stop_token_ids":[9,3,9]`,
 			want: func(p *sample.Params) { p.StopTokens = []int32{3, 9} }},
 		"stop tokens too": {defaults: sample.Defaults{StopTokens: []int32{2045, 9}},

@@ -91,7 +91,7 @@ const (
 // becomes 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole
 // vocabulary is off, a bias is clipped to [-100, 100], and stop tokens are sorted and named once.
 // Nothing of o and d is changed; the result shares LogprobTokens, AllowedTokens and
-// BadWords with o.
+// BadWords with o, and Withheld with d.
 func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 	s := o.Settings.Over(d.Generation)
 	if maxTokens == 0 {
@@ -117,6 +117,9 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		LogitBias:         clipped(o.LogitBias),
 		AllowedTokens:     o.AllowedTokens,
 		BadWords:          o.BadWords,
+	}
+	if o.IgnoreEOS {
+		p.Withheld = d.StopTokens
 	}
 	if d.MostTokens > 0 {
 		p.MaxTokens = min(p.MaxTokens, whole(&d.MostTokens, 0))

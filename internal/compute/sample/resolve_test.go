@@ -79,7 +79,9 @@ func TestResolve(t *testing.T) {
 		"stop tokens": {stops: []int32{50, 9}, set: Overrides{StopTokens: []int32{9, 3, 9}},
 			want: func(p *Params) { p.StopTokens = []int32{3, 9, 50} }},
 		"ignore_eos": {stops: []int32{50}, set: Overrides{StopTokens: []int32{9}, IgnoreEOS: true},
-			want: func(p *Params) { p.StopTokens, p.IgnoreEOS = []int32{9}, true }},
+			want: func(p *Params) {
+				p.StopTokens, p.IgnoreEOS, p.Withheld = []int32{9}, true, []int32{50}
+			}},
 		"bias": {set: Overrides{LogitBias: []Bias{{1, 500}, {2, -500}, {3, 7},
 			{4, float32(math.Inf(1))}}},
 			want: func(p *Params) { p.LogitBias = []Bias{{1, 100}, {2, -100}, {3, 7}, {4, 100}} }},
