@@ -33,7 +33,7 @@ type Params struct {
 	PromptLogprobs int32
 	// Processed has Logprobs be those that the token is drawn by (vLLM's logprobs_mode
 	// processed_logprobs), not the model's; with AsLogits they are logits (processed_logits and
-	// raw_logits). PromptLogprobs are the model's log-probabilities in any case.
+	// raw_logits), and so are PromptLogprobs, the model's in any case.
 	Processed, AsLogits bool
 	// MaxTokens ends the output by "length"; always >= 1.
 	MaxTokens int32
