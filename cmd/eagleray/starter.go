@@ -166,8 +166,11 @@ type samplingDefaults struct {
 	TopP              *float64 `json:"top_p,omitempty"`
 	MinP              *float64 `json:"min_p,omitempty"`
 	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
+	PresencePenalty   *float64 `json:"presence_penalty,omitempty"`
+	FrequencyPenalty  *float64 `json:"frequency_penalty,omitempty"`
 	TopK              *int     `json:"top_k,omitempty"`
 	MaxTokens         *int     `json:"max_tokens,omitempty"`
+	SkipSpecial       *bool    `json:"skip_special_tokens,omitempty"`
 }
 
 // ready tells the program that its requests are answered.

@@ -52,8 +52,11 @@ func searchBeams(t *testing.T, url string, prompt []int32, width, tokens int, pe
 	t.Helper()
 	best := func(list []found) []found {
 		score := func(f found) float64 {
-			return f.sum / math.Pow(float64(len(prompt)+len(f.ids)),
-				penalty)
+			length := len(f.ids)
+			if f.end >= 0 {
+				length++
+			}
+			return f.sum / math.Pow(float64(length), penalty)
 		}
 		sort.SliceStable(list, func(i, j int) bool { return score(list[i]) > score(list[j]) })
 		return list[:min(width, len(list))]

@@ -21,7 +21,8 @@ func neutral() sample.Params {
 func TestParams(t *testing.T) {
 	config := sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7), TopP: ptr(0.8),
 		TopK: ptr(20), MinP: ptr(0.05), RepetitionPenalty: ptr(1.1),
-		MaxTokens: ptr(40)}, StopTokens: []int32{2045}}
+		PresencePenalty: ptr(0.5), FrequencyPenalty: ptr(-0.5), MaxTokens: ptr(40)},
+		StopTokens: []int32{2045}}
 	for name, c := range map[string]struct {
 		defaults sample.Defaults
 		fields   string
@@ -55,7 +56,9 @@ func TestParams(t *testing.T) {
 			want: func(p *sample.Params) { p.MaxTokens = 1 }},
 		"ignore_eos": {defaults: sample.Defaults{StopTokens: []int32{2045}},
 			fields: `"ignore_eos":true,"stop_token_ids":[9]`,
-			want:   func(p *sample.Params) { p.IgnoreEOS, p.StopTokens = true, []int32{9} }},
+			want: func(p *sample.Params) {
+				p.IgnoreEOS, p.StopTokens, p.Withheld = true, []int32{9}, []int32{2045}
+			}},
 		"stop tokens": {fields: `"stop_token_ids":[9,3,9]`,
 			want: func(p *sample.Params) { p.StopTokens = []int32{3, 9} }},
 		"stop tokens too": {defaults: sample.Defaults{StopTokens: []int32{2045, 9}},
@@ -70,10 +73,11 @@ func TestParams(t *testing.T) {
 			want: func(p *sample.Params) { p.AllowedTokens = []int32{1, 2} }},
 		"generation config": {defaults: config, fields: `"seed":1`, want: func(p *sample.Params) {
 			p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.8, 20, 0.05, 1.1
+			p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
 			p.StopTokens = []int32{2045}
 		}},
 		"request over generation config": {defaults: config,
-			fields: `"temperature":1,"top_p":1,"top_k":0,"min_p":0,"repetition_penalty":1,"max_tokens":50`,
+			fields: `"temperature":1,"top_p":1,"top_k":0,"min_p":0,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0,"max_tokens":50`,
 			want:   func(p *sample.Params) { p.MaxTokens, p.StopTokens = 50, []int32{2045} }},
 		"null over nothing": {defaults: sample.Defaults{Generation: sample.Settings{Temperature: ptr(0.7)}}, fields: `"temperature":null`, want: func(p *sample.Params) { p.Temperature = 0.7 }},
 	} {
@@ -213,10 +217,18 @@ func TestRequestFields(t *testing.T) {
 		r.Salt != "salt" || r.Priority != -3 {
 		t.Errorf("request %+v", r)
 	}
-	s.ok(t, completionsPath, `{"prompt":"x","stop":"\n\u00e9"}`)
+	s.ok(t, completionsPath, `{"prompt":"x","stop":"\n\u00e9","skip_special_tokens":null}`)
 	if r := s.engine.last(t); !slices.Equal(r.Stop, []string{"\né"}) || r.IncludeStop ||
 		r.KeepSpecial {
 		t.Errorf("request %+v", r)
+	}
+	s = newServer(t, func(o *Options) { o.Info.Generation.SkipSpecial = ptr(false) })
+	for fields, keep := range map[string]bool{"": true, `,"skip_special_tokens":null`: true,
+		`,"skip_special_tokens":true`: false} {
+		s.ok(t, completionsPath, `{"prompt":"x"`+fields+`}`)
+		if r := s.engine.last(t); r.KeepSpecial != keep {
+			t.Errorf("special tokens kept with %q: %v, want %v", fields, r.KeepSpecial, keep)
+		}
 	}
 }
 

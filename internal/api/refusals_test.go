@@ -88,7 +88,6 @@ var sharedRefusals = map[string]refusal{
 	"model number":          {`"model":1`, "model", "string"},
 	"ignore_eos null":       {`"ignore_eos":null`, "ignore_eos", "null"},
 	"min_tokens null":       {`"min_tokens":null`, "min_tokens", "null"},
-	"skip_special null":     {`"skip_special_tokens":null`, "skip_special_tokens", "null"},
 	"request_id number":     {`"request_id":7`, "request_id", "string"},
 	"request_id null":       {`"request_id":null`, "request_id", "null"},
 	"request_id newline":    {`"request_id":"a\nb"`, "request_id", "visible"},

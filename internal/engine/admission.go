@@ -87,8 +87,7 @@ func (e *Engine) prepare(q *request) error {
 		e.info.Fit(&q.Params, len(q.Prompt))
 	}
 	if q.Constraint.Kind != constrain.None {
-		// What is complete can only end, and may end nowhere else.
-		q.Params.MinTokens, q.Params.IgnoreEOS = 0, false
+		q.Params.IgnoreEOS = false // what is complete can only end
 	}
 	if err := q.Params.Validate(e.info.VocabSize); err != nil {
 		return err

@@ -16,11 +16,13 @@ import (
 )
 
 // TestConstraints keeps outputs to a regular expression, a choice and JSON, beside others that are
-// free: each is within its language and ends there, whatever else its request asks for; the free
-// ones are what they are alone; and all are the same with one plan at a time, with several ranks
-// and stages, and with so few blocks that requests are computed again.
+// free: each is within its language and ends there, not before it has as many tokens as its request
+// asks for where it can have them; the free ones are what they are alone; and all are the same with
+// one plan at a time, with several ranks and stages, and with so few blocks that requests are
+// computed again.
 func TestConstraints(t *testing.T) {
 	numbers := regexp.MustCompile(`^[1-9][0-9]{2,5}(, [1-9][0-9]{2,5}){3}$`)
+	words := regexp.MustCompile(`^[a-z]{1,9}( [a-z]{1,9})*$`)
 	choices := []string{"yes, it does", "no, never", "perhaps"}
 	chosen, err := json.Marshal(choices)
 	if err != nil {
@@ -53,8 +55,11 @@ func TestConstraints(t *testing.T) {
 			regex := constrain.Spec{Kind: constrain.Regex, Text: numbers.String()}
 			choice := constrain.Spec{Kind: constrain.Choice, Text: string(chosen)}
 			object := constrain.Spec{Kind: constrain.JSONObject}
+			endless := constrain.Spec{Kind: constrain.Regex, Text: words.String()}
 			list := []*engine.Request{ask(0, constrain.Spec{}), ask(1, regex), ask(2, choice),
-				ask(3, constrain.Spec{}), ask(4, regex), ask(5, object), ask(6, choice)}
+				ask(3, constrain.Spec{}), ask(4, regex), ask(5, object), ask(6, choice),
+				ask(7, endless)}
+			list[7].Params.LogitBias = []sample.Bias{{ID: list[7].Params.EOS, Value: 100}}
 			free := receiveAll(t, e, []*engine.Request{list[0], list[3]}, func(int) {})
 			got := receiveAll(t, e, list, func(int) {})
 			same(t, "free", []received{got[0], got[3]}, free)
@@ -69,6 +74,11 @@ func TestConstraints(t *testing.T) {
 					t.Errorf("%q is no choice, it ended by %v, %v", got[i].text, got[i].finish,
 						got[i].err)
 				}
+			}
+			if n := len(got[7].tokens); n != 51 || got[7].finish != sample.FinishStop ||
+				!words.MatchString(got[7].text) {
+				t.Errorf("%q, ended by %v after %d tokens, want the end after 50", got[7].text,
+					got[7].finish, n)
 			}
 			object1 := map[string]any{}
 			if err := json.Unmarshal([]byte(got[5].text),

@@ -222,10 +222,11 @@ class TestArguments(unittest.TestCase):
                     self.assertEqual(len(str(raised.exception).splitlines()), 1)
 
     def test_default_sampling_params(self) -> None:
-        given = {"temperature": 0.25, "top_k": 7, "max_new_tokens": 5}
+        given = {"temperature": 0.25, "top_k": 7, "presence_penalty": 0.5, "max_new_tokens": 5}
         with LLM(override_generation_config=given) as llm:
             params = llm.get_default_sampling_params()
-            self.assertEqual(params, SamplingParams(temperature=0.25, top_k=7, max_tokens=5))
+            want = SamplingParams(temperature=0.25, top_k=7, presence_penalty=0.5, max_tokens=5)
+            self.assertEqual(params, want)
             (same,), (own,) = llm.generate("func ", params), llm.generate("func ")
             self.assertEqual(len(same.outputs[0].token_ids), 5)
             self.assertEqual(len(own.outputs[0].token_ids), 5)

@@ -50,7 +50,7 @@ type beamPrompt struct {
 type beam struct {
 	before *beam
 	// last is the token and its rivals, end the token that ended the output or -1; that one counts
-	// in sum only.
+	// in sum and score only.
 	last   step.Logprobs
 	end    int32
 	length int
@@ -198,7 +198,7 @@ func (p *beamPrompt) choose(from []*beam, tops [][]step.TokenLogprob) {
 			} else {
 				open = append(open, next)
 			}
-			next.score = p.score(next.sum, next.length)
+			next.score = p.score(next.sum, b.length+1)
 		}
 	}
 	p.open, p.ended = p.best(open), p.best(p.ended)
@@ -217,9 +217,9 @@ func (p *beamPrompt) ends(token int32) bool {
 		slices.Contains(p.Params.StopTokens, token)
 }
 
-// score divides a sum by a power of the length, in which as in vLLM the prompt counts.
+// score divides a sum by a power of the output's length, in which as in vLLM its end counts.
 func (p *beamPrompt) score(sum float64, length int) float64 {
-	return sum / math.Pow(float64(len(p.Prompt)+length), p.opt.penalty)
+	return sum / math.Pow(float64(length), p.opt.penalty)
 }
 
 // best are the best beams, best first; of equal ones those that stand first.

@@ -72,7 +72,7 @@ func checkChoice(r *Sampling, p *sample.Params) *wire.Error {
 	}
 	notEnd := func(id int32) bool {
 		_, stop := slices.BinarySearch(p.StopTokens, id)
-		return free(id) && id != p.EOS && !stop
+		return free(id) && id != p.EOS && !stop && !slices.Contains(p.Withheld, id)
 	}
 	if !slices.ContainsFunc(p.AllowedTokens, notEnd) {
 		return wire.BadRequest("min_tokens", "`min_tokens` holds back every token of "+

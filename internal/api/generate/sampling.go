@@ -131,7 +131,8 @@ func (s *Sampling) decodeStop(f *wire.Fields, m *Model) {
 	s.includeStop = f.Boolean("include_stop_str_in_output", false)
 	s.StopTokens = f.Tokens("stop_token_ids", f.Lim.StopTokens, m.VocabSize)
 	s.IgnoreEOS = f.Boolean("ignore_eos", false)
-	s.keepSpecial = !f.Boolean("skip_special_tokens", true)
+	skip := m.Generation.SkipSpecial
+	s.keepSpecial = !f.OptBool("skip_special_tokens", skip == nil || *skip)
 }
 
 // SetStop reads a list of texts that end the answer; nil is none.

@@ -312,7 +312,7 @@ func (s *sampling) read(rows []sample.Row, p *kernels.SampleParams) {
 			continue
 		}
 		var norm sample.Normaliser
-		if row.Given >= 0 || !row.Params.AsLogits {
+		if !row.Params.AsLogits {
 			norm = sample.NewNormaliser(y.Greatest, math.Float64frombits(y.Sum))
 		}
 		row.Sampled = sample.Choice{Token: row.Token, Logprob: norm.Logprob(y.Logit), Rank: y.Rank}

@@ -177,7 +177,7 @@ func TestSampleAllocatesNothing(t *testing.T) {
 	full := func(p *sample.Params) {
 		p.Temperature, p.TopK, p.TopP, p.MinP, p.FrequencyPenalty = 1, 40, 0.9, 0.01, 0.5
 		p.LogitBias = []sample.Bias{{ID: 5, Value: 1}, {ID: 2, Value: 1}}
-		p.MinTokens, p.StopTokens = 100, []int32{7, 3}
+		p.MinTokens, p.StopTokens, p.Withheld = 100, []int32{7}, []int32{3}
 		p.BadWords = [][]int32{{1}, {2, 3}}
 	}
 	for _, c := range []struct {

@@ -26,7 +26,7 @@ func onHost(a asked) sample.Row {
 	p := row.Params
 	if row.Given >= 0 {
 		row.Token = row.Given
-		row.Sampled, row.Top = s.Logprobs(logits, row.Given, row.Logprobs, false, nil)
+		row.Sampled, row.Top = s.Logprobs(logits, row.Given, row.Logprobs, p.AsLogits, nil)
 		return row
 	}
 	if row.Token = sample.Unsound; !sample.Sound(logits) {

@@ -33,11 +33,11 @@ type Params struct {
 	PromptLogprobs int32
 	// Processed has Logprobs be those that the token is drawn by (vLLM's logprobs_mode
 	// processed_logprobs), not the model's; with AsLogits they are logits (processed_logits and
-	// raw_logits). PromptLogprobs are the model's log-probabilities in any case.
+	// raw_logits), and so are PromptLogprobs, the model's in any case.
 	Processed, AsLogits bool
 	// MaxTokens ends the output by "length"; always >= 1.
 	MaxTokens int32
-	// MinTokens is the number of output tokens before EOS, StopTokens may be chosen.
+	// MinTokens is the number of output tokens before EOS, StopTokens and Withheld may be chosen.
 	MinTokens int32
 	// EOS is the model's end-of-sequence token, -1 for none.
 	EOS int32
@@ -45,6 +45,8 @@ type Params struct {
 	IgnoreEOS bool
 	// StopTokens end the output, each reported as the stop reason.
 	StopTokens []int32
+	// Withheld are the model's further ends where IgnoreEOS goes on after them, too.
+	Withheld []int32
 	// LogitBias is added to the logits.
 	LogitBias []Bias
 	// AllowedTokens, when not empty, are the only ones that may be chosen.
@@ -64,6 +66,7 @@ func (p *Params) Set(q *Params) {
 	*p = *q
 	p.LogprobTokens = append(was.LogprobTokens[:0], q.LogprobTokens...)
 	p.StopTokens = append(was.StopTokens[:0], q.StopTokens...)
+	p.Withheld = append(was.Withheld[:0], q.Withheld...)
 	p.LogitBias = append(was.LogitBias[:0], q.LogitBias...)
 	p.AllowedTokens = append(was.AllowedTokens[:0], q.AllowedTokens...)
 	p.ThinkingStart = append(was.ThinkingStart[:0], q.ThinkingStart...)

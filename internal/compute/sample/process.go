@@ -25,6 +25,9 @@ func (s *Sampler) process(logits []float32, p *Params, st *State) {
 		for _, id := range p.StopTokens {
 			mask(logits, id)
 		}
+		for _, id := range p.Withheld {
+			mask(logits, id)
+		}
 	}
 	for _, b := range p.LogitBias {
 		if in(logits, b.ID) {
@@ -38,8 +41,8 @@ func (s *Sampler) process(logits []float32, p *Params, st *State) {
 
 func in(logits []float32, id int32) bool { return within(len(logits), id) }
 
-// suppressesStop says whether the output is too short to end: vLLM suppresses EOS then even for a
-// request that ignores it.
+// suppressesStop says whether the output is too short to end: vLLM suppresses the model's ends then
+// even for a request that ignores them.
 func suppressesStop(p *Params, st *State) bool {
 	return p.MinTokens > 0 && (st == nil || st.outputs < p.MinTokens)
 }

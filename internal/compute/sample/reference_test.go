@@ -34,7 +34,7 @@ func reference(row []float32, p *Params, prompt, output []int32, position uint32
 		}
 	}
 	if len(output) < int(p.MinTokens) {
-		for _, id := range append([]int32{p.EOS}, p.StopTokens...) {
+		for _, id := range slices.Concat([]int32{p.EOS}, p.StopTokens, p.Withheld) {
 			if id >= 0 {
 				x[id] = masked
 			}

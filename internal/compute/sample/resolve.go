@@ -9,10 +9,14 @@ type Settings struct {
 	TopP              *float64
 	MinP              *float64
 	RepetitionPenalty *float64
+	PresencePenalty   *float64
+	FrequencyPenalty  *float64
 	// TopK is the number of tokens kept; 0 and -1 keep all.
 	TopK *int
 	// MaxTokens bounds the output; a generation config calls it max_new_tokens.
 	MaxTokens *int
+	// SkipSpecial leaves special tokens out of the text, as where it is not set.
+	SkipSpecial *bool
 }
 
 // Over returns the settings of s, and those of base where s sets none.
@@ -22,8 +26,11 @@ func (s Settings) Over(base Settings) Settings {
 		TopP:              either(s.TopP, base.TopP),
 		MinP:              either(s.MinP, base.MinP),
 		RepetitionPenalty: either(s.RepetitionPenalty, base.RepetitionPenalty),
+		PresencePenalty:   either(s.PresencePenalty, base.PresencePenalty),
+		FrequencyPenalty:  either(s.FrequencyPenalty, base.FrequencyPenalty),
 		TopK:              either(s.TopK, base.TopK),
 		MaxTokens:         either(s.MaxTokens, base.MaxTokens),
+		SkipSpecial:       either(s.SkipSpecial, base.SkipSpecial),
 	}
 }
 
@@ -52,7 +59,6 @@ type Defaults struct {
 // Overrides are what a request sets. The zero value sets nothing.
 type Overrides struct {
 	Settings
-	PresencePenalty, FrequencyPenalty *float64
 	// Logprobs and PromptLogprobs are as in Params; nil is NoLogprobs.
 	Logprobs, PromptLogprobs *int32
 	LogprobTokens            []int32
@@ -86,7 +92,7 @@ const (
 // becomes 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole
 // vocabulary is off, a bias is clipped to [-100, 100], and stop tokens are sorted and named once.
 // Nothing of o and d is changed; the result shares LogprobTokens, AllowedTokens and
-// BadWords with o.
+// BadWords with o, and Withheld with d.
 func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 	s := o.Settings.Over(d.Generation)
 	if o.MaxTokens == nil && maxTokens > 0 {
@@ -98,8 +104,8 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		TopK:              whole(s.TopK, 0),
 		MinP:              value(s.MinP, 0),
 		RepetitionPenalty: value(s.RepetitionPenalty, 1),
-		PresencePenalty:   value(o.PresencePenalty, 0),
-		FrequencyPenalty:  value(o.FrequencyPenalty, 0),
+		PresencePenalty:   value(s.PresencePenalty, 0),
+		FrequencyPenalty:  value(s.FrequencyPenalty, 0),
 		Seed:              o.Seed,
 		Logprobs:          logprobs(o.Logprobs),
 		LogprobTokens:     o.LogprobTokens,
@@ -112,6 +118,9 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		LogitBias:         clipped(o.LogitBias),
 		AllowedTokens:     o.AllowedTokens,
 		BadWords:          o.BadWords,
+	}
+	if o.IgnoreEOS {
+		p.Withheld = d.StopTokens
 	}
 	if d.MostTokens > 0 {
 		p.MaxTokens = min(p.MaxTokens, whole(&d.MostTokens, 0))

@@ -20,9 +20,11 @@ func resolved(change func(*Params)) Params {
 // TestResolve holds the precedence request, generation config, default, and what is settled.
 func TestResolve(t *testing.T) {
 	suggested := Settings{Temperature: new(0.7), TopP: new(0.8), TopK: new(20), MinP: new(0.05),
-		RepetitionPenalty: new(1.1), MaxTokens: new(40)}
+		RepetitionPenalty: new(1.1), PresencePenalty: new(0.5), FrequencyPenalty: new(-0.5),
+		MaxTokens: new(40)}
 	neutral := Settings{Temperature: new(1.0), TopP: new(1.0), TopK: new(0), MinP: new(0.0),
-		RepetitionPenalty: new(1.0), MaxTokens: new(16)}
+		RepetitionPenalty: new(1.0), PresencePenalty: new(0.0), FrequencyPenalty: new(0.0),
+		MaxTokens: new(16)}
 	for name, c := range map[string]struct {
 		generation Settings
 		stops      []int32 // of the generation config
@@ -34,32 +36,35 @@ func TestResolve(t *testing.T) {
 		"all the room": {all: true, want: func(p *Params) { p.MaxTokens = 256 }},
 		"generation config": {generation: suggested, stops: []int32{7}, want: func(p *Params) {
 			p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.8, 20, 0.05, 1.1
+			p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
 			p.StopTokens = []int32{7}
 		}},
 		"max_tokens of the generation config": {generation: suggested, all: true,
 			set: Overrides{Settings: Settings{Temperature: new(0.0)}}, want: func(p *Params) {
 				p.Temperature, p.RepetitionPenalty, p.MaxTokens = 0, 1.1, 40
+				p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
 			}},
 		"request over generation config": {generation: suggested, set: Overrides{Settings: neutral},
 			want: func(p *Params) {}},
 		"one setting over generation config": {generation: suggested,
 			set: Overrides{Settings: Settings{TopP: new(0.5)}}, want: func(p *Params) {
 				p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.5, 20, 0.05, 1.1
+				p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
 			}},
-		"the rest": {set: Overrides{PresencePenalty: new(-1.0), FrequencyPenalty: new(2.0),
-			Logprobs:       new(int32(5)),
-			PromptLogprobs: new(int32(0)), Seed: 9, MinTokens: 3, AllowedTokens: []int32{2, 1},
+		"the rest": {set: Overrides{Logprobs: new(int32(5)), PromptLogprobs: new(int32(0)),
+			Seed: 9, MinTokens: 3, AllowedTokens: []int32{2, 1},
 			BadWords: [][]int32{{1, 2}}}, want: func(p *Params) {
-			p.PresencePenalty, p.FrequencyPenalty, p.Logprobs, p.PromptLogprobs, p.Seed = -1, 2, 5,
-				0, 9
+			p.Logprobs, p.PromptLogprobs, p.Seed = 5, 0, 9
 			p.MinTokens, p.AllowedTokens, p.BadWords = 3, []int32{2, 1}, [][]int32{{1, 2}}
 		}},
 		"greedy": {set: Overrides{Settings: Settings{Temperature: new(0.0), TopP: new(0.5),
 			TopK: new(5),
 			MinP: new(0.5)}}, want: func(p *Params) { p.Temperature = 0 }},
 		"greedy over generation config": {generation: suggested,
-			set:  Overrides{Settings: Settings{Temperature: new(0.0)}},
-			want: func(p *Params) { p.Temperature, p.RepetitionPenalty = 0, 1.1 }},
+			set: Overrides{Settings: Settings{Temperature: new(0.0)}}, want: func(p *Params) {
+				p.Temperature, p.RepetitionPenalty = 0, 1.1
+				p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
+			}},
 		"greedy generation config": {generation: Settings{Temperature: new(0.0), TopP: new(0.5)},
 			want: func(p *Params) { p.Temperature = 0 }},
 		"tiny temperature": {set: Overrides{Settings: Settings{Temperature: new(0.001)}},
@@ -78,7 +83,9 @@ func TestResolve(t *testing.T) {
 		"stop tokens": {stops: []int32{50, 9}, set: Overrides{StopTokens: []int32{9, 3, 9}},
 			want: func(p *Params) { p.StopTokens = []int32{3, 9, 50} }},
 		"ignore_eos": {stops: []int32{50}, set: Overrides{StopTokens: []int32{9}, IgnoreEOS: true},
-			want: func(p *Params) { p.StopTokens, p.IgnoreEOS = []int32{9}, true }},
+			want: func(p *Params) {
+				p.StopTokens, p.IgnoreEOS, p.Withheld = []int32{9}, true, []int32{50}
+			}},
 		"bias": {set: Overrides{LogitBias: []Bias{{1, 500}, {2, -500}, {3, 7},
 			{4, float32(math.Inf(1))}}},
 			want: func(p *Params) { p.LogitBias = []Bias{{1, 100}, {2, -100}, {3, 7}, {4, 100}} }},
@@ -134,8 +141,8 @@ func TestResolveRefuses(t *testing.T) {
 		"top_k":              {Settings: Settings{TopK: new(-2)}},
 		"min_p":              {Settings: Settings{Temperature: new(0.0), MinP: new(-0.1)}},
 		"repetition_penalty": {Settings: Settings{RepetitionPenalty: new(0.0)}},
-		"presence_penalty":   {PresencePenalty: new(2.5)},
-		"frequency_penalty":  {FrequencyPenalty: new(math.NaN())},
+		"presence_penalty":   {Settings: Settings{PresencePenalty: new(2.5)}},
+		"frequency_penalty":  {Settings: Settings{FrequencyPenalty: new(math.NaN())}},
 		"max_tokens":         {Settings: Settings{MaxTokens: new(0)}},
 		"min_tokens":         {MinTokens: 17},
 		"logprobs":           {Logprobs: new(int32(101))},

@@ -103,6 +103,7 @@ func (r *Recipe) process(p *Params, st *State, vocab int) {
 	}
 	if suppressesStop(p, st) {
 		r.Masked = append(append(r.Masked, p.EOS), p.StopTokens...)
+		r.Masked = append(r.Masked, p.Withheld...)
 	}
 	slices.Sort(r.Masked)
 	r.Masked = slices.Compact(r.Masked)

@@ -65,6 +65,9 @@ func TestProcessors(t *testing.T) {
 			p.MinTokens, p.EOS,
 				p.IgnoreEOS = 1, 0, true
 		}, nil, nil, []float32{1, 2, 3}, []float32{inf, 2, 3}},
+		{"min_tokens suppresses further ends that are ignored", func(p *Params) {
+			p.MinTokens, p.EOS, p.IgnoreEOS, p.Withheld = 1, 0, true, []int32{2}
+		}, nil, nil, []float32{1, 2, 3}, []float32{inf, 2, inf}},
 		{"min_tokens reached", func(p *Params) { p.MinTokens, p.EOS = 1, 0 }, nil, []int32{1},
 			[]float32{1, 2, 3}, []float32{1, 2, 3}},
 		{"bias", func(p *Params) { p.LogitBias = []Bias{{0, 5}, {2, -100}} }, nil, nil,
@@ -301,6 +304,7 @@ func randomise(r *rand.Rand, p *Params, vocab int) (prompt, output []int32) {
 	}
 	if r.IntN(3) == 0 {
 		p.MinTokens, p.EOS, p.StopTokens = int32(r.IntN(30)), id(), []int32{id()}
+		p.Withheld = []int32{id()}
 	}
 	return prompt, output
 }

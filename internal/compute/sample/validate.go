@@ -102,6 +102,9 @@ func (p *Params) checkIDs(vocab int) *ParamError {
 	if err := checkTokens("stop_token_ids", p.StopTokens, vocab); err != nil {
 		return err
 	}
+	if err := checkTokens("eos_token_id", p.Withheld, vocab); err != nil {
+		return err
+	}
 	if err := checkTokens("logprob_token_ids", p.LogprobTokens, vocab); err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func TestRepetitionEnds(t *testing.T) {
 		{sample.Params{MaxTokens: 9, EOS: -1}, sample.FinishRepetition, 3},
 		{sample.Params{MaxTokens: 3, EOS: -1}, sample.FinishLength, 3},
 		{sample.Params{MaxTokens: 9, EOS: -1, MinTokens: 5}, sample.FinishRepetition, 5},
-		{sample.Params{MaxTokens: 9, EOS: 5, MinTokens: 3}, sample.FinishStop, 3},
+		{sample.Params{MaxTokens: 9, EOS: 5, MinTokens: 3}, sample.FinishStop, 1},
 	} {
 		t.Run(fmt.Sprint(c.finish, c.tokens), func(t *testing.T) {
 			r := Request{Params: c.params, Repetition: Repetition{MaxPattern: 2, MinCount: 3}}

@@ -252,19 +252,17 @@ func (r *Request) accept(tokens []int32, maxModelLen int) (n int, finish sample.
 }
 
 // stop returns whether the newest token ends the request, and the stop token if one did. The order
-// of the checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths,
-// repetition; and before MinTokens only lengths count.
+// of the checks is vLLM's (v1/core/sched/utils.py, check_stop): EOS, stop tokens, lengths, and
+// from MinTokens on repetition. Before it, an end is drawn where a constraint leaves nothing else.
 func (r *Request) stop(maxModelLen int) (sample.Finish, int32) {
 	p, output := &r.Params, len(r.tokens)-r.prompt
-	if output >= int(p.MinTokens) {
-		last := r.tokens[len(r.tokens)-1]
-		if last == p.EOS && !p.IgnoreEOS {
-			return sample.FinishStop, -1
-		}
-		for _, t := range p.StopTokens {
-			if t == last {
-				return sample.FinishStop, t
-			}
+	last := r.tokens[len(r.tokens)-1]
+	if last == p.EOS && !p.IgnoreEOS {
+		return sample.FinishStop, -1
+	}
+	for _, t := range p.StopTokens {
+		if t == last {
+			return sample.FinishStop, t
 		}
 	}
 	if output >= int(p.MaxTokens) || len(r.tokens) >= maxModelLen {

@@ -183,13 +183,11 @@ func reference(c Config, q *Request, vocab int) (output []int32, finish sample.F
 		t := pick(h, vocab)
 		h = state(h, t)
 		output = append(output, t)
-		if len(output) >= int(q.Params.MinTokens) {
-			if t == q.Params.EOS && !q.Params.IgnoreEOS {
-				return output, sample.FinishStop, -1
-			}
-			if slices.Contains(q.Params.StopTokens, t) {
-				return output, sample.FinishStop, t
-			}
+		if t == q.Params.EOS && !q.Params.IgnoreEOS {
+			return output, sample.FinishStop, -1
+		}
+		if slices.Contains(q.Params.StopTokens, t) {
+			return output, sample.FinishStop, t
 		}
 		if len(output) == int(q.Params.MaxTokens) || len(q.Prompt)+len(output) == c.MaxModelLen {
 			return output, sample.FinishLength, -1

@@ -16,7 +16,7 @@ import (
 const (
 	// Version is the first byte of every record. It changes with the layout; driver and workers are
 	// the same binary, so no decoder reads an older one.
-	Version = 11
+	Version = 12
 
 	kindPlan   = 'P'
 	kindResult = 'R'
@@ -25,7 +25,7 @@ const (
 // Encoded sizes of records when their lists are empty. A decoder uses them to refuse a length that
 // the remaining bytes cannot hold before it makes room for it.
 const (
-	minParams         = 7*4 + 8 + 5*4 + 3*1 + 5*4 + 3*4
+	minParams         = 7*4 + 8 + 5*4 + 3*1 + 6*4 + 3*4
 	minNewRequest     = 2*4 + 2*4 + minParams + 1 + 4 + 3*1 + 1 + 2*4
 	minLogprobs       = 4 + 12 + 4
 	minPromptLogprobs = 4 + 4 + 4
@@ -99,6 +99,7 @@ func appendParams(b []byte, p *sample.Params) []byte {
 	b = appendInt(b, p.EOS)
 	b = appendBool(b, p.IgnoreEOS)
 	b = appendList(b, p.StopTokens)
+	b = appendList(b, p.Withheld)
 	b = appendList(b, p.LogitBias)
 	b = appendList(b, p.AllowedTokens)
 	b = appendLen(b, len(p.BadWords))

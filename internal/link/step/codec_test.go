@@ -40,6 +40,7 @@ func (m maker) params() sample.Params {
 		MaxTokens: m.i32(), MinTokens: m.i32(), EOS: m.i32(),
 		IgnoreEOS:  m.IntN(2) == 0,
 		StopTokens: some(m, 3, m.i32),
+		Withheld:   some(m, 3, m.i32),
 		LogitBias: some(m, 3, func() sample.Bias {
 			return sample.Bias{ID: m.i32(),
 				Value: m.f32()}
@@ -174,7 +175,7 @@ func TestLayout(t *testing.T) {
 		Save: []Snapshot{{1, 18}}, Guess: []Guess{{4, 5}},
 	})
 	want := []byte{
-		11, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
+		12, 'P', 8, 7, 6, 5, 4, 3, 2, 1,
 		1, 0, 0, 0, 9, 0, 0, 0,
 		0, 0, 0, 0,
 		2, 0, 0, 0,
@@ -196,7 +197,7 @@ func TestLayout(t *testing.T) {
 		Guessed: []Drafts{{1, []int32{2}}},
 	})
 	want = []byte{
-		11, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
+		12, 'R', 5, 0, 0, 0, 0, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,
 		3, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0,
 		2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0,

@@ -337,6 +337,7 @@ func (r *reader) params(p *sample.Params) {
 	p.EOS = r.int32("Params.EOS")
 	p.IgnoreEOS = r.bool("Params.IgnoreEOS")
 	p.StopTokens = list(r, "Params.StopTokens", p.StopTokens)
+	p.Withheld = list(r, "Params.Withheld", p.Withheld)
 	p.LogitBias = list(r, "Params.LogitBias", p.LogitBias)
 	p.AllowedTokens = list(r, "Params.AllowedTokens", p.AllowedTokens)
 	p.BadWords = records(r, "Params.BadWords", p.BadWords, minList)

@@ -23,17 +23,25 @@ type bound struct {
 	// missed says that a token could not be chosen because the grammar was not compiled: what comes
 	// after it is not of the output. lost says that the output is not what the grammar allows.
 	missed, lost bool
+	// least is how many tokens the output has, if the grammar lets it, before one that ends it;
+	// outputs is how many it has, ends are those that are held back.
+	least, outputs int
+	ends           []int32
 }
 
-// bind returns what keeps an output, so far of these tokens, to a constraint; nil without one.
-func (r *Runner) bind(c constrain.Spec, output []int32) *bound {
+// bind returns what keeps an output, so far of these tokens, to a constraint; nil without one. It
+// takes MinTokens over: what the grammar leaves no choice of is not held back.
+func (r *Runner) bind(c constrain.Spec, p *sample.Params, output []int32) *bound {
 	if c.Kind == constrain.None {
 		return nil
 	}
 	if r.opt.Grammars == nil {
 		return &bound{lost: true}
 	}
-	return &bound{grammar: r.opt.Grammars.Start(c, output), tokens: slices.Clone(output)}
+	b := &bound{grammar: r.opt.Grammars.Start(c, output), tokens: slices.Clone(output),
+		least: int(p.MinTokens), outputs: len(output)}
+	p.MinTokens = 0
+	return b
 }
 
 // releaseGrammars gives up the grammars of slots that have been freed.
@@ -62,6 +70,7 @@ func (r *Runner) Close() {
 func (b *bound) append(token int32) {
 	if !b.missed && !b.lost {
 		b.tokens = append(b.tokens, token)
+		b.outputs++
 	}
 }
 
@@ -109,8 +118,20 @@ func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, 
 			allow(mask, t)
 		}
 	}
+	b.ends = b.ends[:0]
+	if b.outputs < b.least {
+		b.withhold(mask, p.EOS)
+		for _, t := range p.StopTokens {
+			b.withhold(mask, t)
+		}
+	}
 	if !slices.ContainsFunc(mask, func(w uint32) bool { return w != 0 }) {
-		return dst, sample.Stuck
+		if len(b.ends) == 0 {
+			return dst, sample.Stuck
+		}
+		for _, t := range b.ends {
+			allow(mask, t)
+		}
 	}
 	return mask, 0
 }
@@ -118,6 +139,14 @@ func (b *bound) mask(dst []uint32, vocab int, p *sample.Params) (mask []uint32, 
 func allow(mask []uint32, token int32) {
 	if token >= 0 && int(token) < 32*len(mask) {
 		mask[token>>5] |= 1 << (token & 31)
+	}
+}
+
+// withhold takes a token out of a mask that has it.
+func (b *bound) withhold(mask []uint32, token int32) {
+	if token >= 0 && sample.Allows(mask, token) {
+		mask[token>>5] &^= 1 << (token & 31)
+		b.ends = append(b.ends, token)
 	}
 }
 

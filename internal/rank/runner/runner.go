@@ -414,7 +414,7 @@ func (r *Runner) update(p *step.Plan) error {
 		s.adapter = n.Adapter
 		if r.output {
 			s.state = sample.NewState(&s.params, s.tokens[:n.PromptLen], s.tokens[n.PromptLen:])
-			s.bound = r.bind(n.Constraint, s.tokens[n.PromptLen:])
+			s.bound = r.bind(n.Constraint, &s.params, s.tokens[n.PromptLen:])
 		}
 	}
 	return nil

@@ -488,12 +488,17 @@ func TestLogprobs(t *testing.T) {
 		l.Top[0] != l.Sampled || l.Top[1].Token != (best+1)%vocab || l.Top[1].Logprob > -900 {
 		t.Errorf("processed: %+v, best %d", l, best)
 	}
-	// As logits they are the model's own, those of the prompt still log-probabilities.
+	// As logits they are the model's own, those of the prompt too.
 	params.Processed, params.AsLogits = false, true
 	p = plan(4, piece{2, 0, 8, prompt, []uint32{5}})
 	p.New = []step.NewRequest{{Slot: 2, PromptLen: 8, Tokens: text, Params: params}}
 	res = execute(t, r, o, p)
-	check(int(res.PromptLogprobs[0].Start), res.PromptLogprobs[0].Entries, 7)
+	for i, e := range res.PromptLogprobs[0].Entries {
+		if want := float32(1 - e.Sampled.Rank); e.Sampled.Logprob != want || len(e.Top) != 1 ||
+			e.Top[0].Logprob != 0 {
+			t.Errorf("position %d: %+v, want the logits %v and 0", i+1, e, want)
+		}
+	}
 	l = res.Logprobs[0]
 	for _, e := range append(l.Top, l.Sampled) {
 		if want := -float32((e.Token - best + vocab) % vocab); e.Logprob != want {

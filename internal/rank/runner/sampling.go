@@ -70,8 +70,8 @@ func (t *sampleTask) Do(chunk, thread int) {
 	logits := t.logits[i*vocab : (i+1)*vocab]
 	if w.target >= 0 {
 		c.token = s.tokens[w.target]
-		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs, false,
-			c.top[:0])
+		c.sampled, c.top = sampler.Logprobs(logits, c.token, s.params.PromptLogprobs,
+			s.params.AsLogits, c.top[:0])
 		return
 	}
 	if !sample.Sound(logits) {

@@ -33,14 +33,14 @@ func ReadGenerationConfig(raw []byte) (*GenerationConfig, error) {
 			TopP:              f.within("top_p", 0, 1),
 			MinP:              f.within("min_p", 0, 1),
 			RepetitionPenalty: f.within("repetition_penalty", 1e-6, 1e6),
+			PresencePenalty:   f.within("presence_penalty", -2, 2),
+			FrequencyPenalty:  f.within("frequency_penalty", -2, 2),
 			TopK:              f.count("top_k", -1),
 			MaxTokens:         f.count("max_new_tokens", 0),
+			SkipSpecial:       f.optFlag("skip_special_tokens"),
 		},
+		DoSample:     f.optFlag("do_sample"),
 		MinNewTokens: f.count("min_new_tokens", 0),
-	}
-	if f.Set("do_sample") {
-		sample := f.Flag("do_sample", false)
-		g.DoSample = &sample
 	}
 	if f.err != nil {
 		return nil, fmt.Errorf("generation_config.json: %w", f.err)
@@ -58,6 +58,15 @@ func (f *Fields) within(key string, low, high float64) *float64 {
 	if v < low || v > high {
 		f.Fail(ErrMalformed, key, "is %v, outside %v to %v", v, low, high)
 	}
+	return &v
+}
+
+// optFlag reads an optional boolean.
+func (f *Fields) optFlag(key string) *bool {
+	if !f.Set(key) {
+		return nil
+	}
+	v := f.Flag(key, false)
 	return &v
 }
 
