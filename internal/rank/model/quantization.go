@@ -164,7 +164,11 @@ func readFP8(f *checkpoint.Fields, q *Quantization) {
 		f.Fail(checkpoint.ErrUnsupported, "activation_scheme", "is %s; dynamic, static are read",
 			checkpoint.Short(scheme))
 	}
-	f.Only("fmt", "e4m3")
+	switch name := f.Text("fmt", "e4m3"); name {
+	case "e4m3", "float8_e4m3fn": // MiniMax has torch's name
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "fmt", "is %s; e4m3 is read", checkpoint.Short(name))
+	}
 	q.of = except(modules(slices.Concat(f.Texts("modules_to_not_convert"),
 		f.Texts("ignored_layers"))), s)
 }
