@@ -380,10 +380,10 @@ func safetensors(t *testing.T, tensors []checkpoint.Tensor) []byte {
 // ways in every layout, and compares the model with one of the same weights as float32; and it
 // wants the same bits however it is divided.
 func TestEncoded(t *testing.T) {
-	families := []string{"phi3-tiny", "gptneox-tiny", "cohere2-tiny", "opt-tiny", "qwen2moe-tiny",
-		"deepseek-v3-tiny", "qwen3next-tiny"}
+	families := []string{"phi3-tiny", "gptneox-tiny", "cohere2-tiny", "granitemoe-tiny", "opt-tiny",
+		"qwen2moe-tiny", "deepseek-v3-tiny", "qwen3next-tiny"}
 	if testing.Short() {
-		families = families[:3]
+		families = families[:4]
 	}
 	for i, name := range families {
 		for j, x := range encodings {

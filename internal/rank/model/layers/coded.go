@@ -490,16 +490,16 @@ func (o *opener) tensor(name string, dtype checkpoint.DType, shape ...int) check
 func (o *opener) header(name string) (t checkpoint.Tensor, ok bool) { return o.l.src.Header(name) }
 
 // plain tells whether the checkpoint has a module plainly, and not in a tensor that belongs to its
-// layout.
+// layout. Experts that are stored together are so in no layout that asks.
 func (o *opener) plain(p *part, coded string) bool {
-	if p.stack != nil {
-		name, _ := p.tensor()
-		o.fail("tensor %q: experts that are stored together are not read quantised so", name)
-		return true
-	}
-	if _, ok := o.header(p.module + coded); ok {
+	if _, ok := o.header(p.module + coded); ok && p.stack == nil {
 		return false
 	}
-	t, ok := o.header(p.module + ".weight")
-	return ok && t.DType.Weight()
+	name, _ := p.tensor()
+	t, ok := o.header(name)
+	plain := ok && t.DType.Weight()
+	if p.stack != nil && !plain {
+		o.fail("tensor %q: experts that are stored together are not read quantised so", name)
+	}
+	return plain || p.stack != nil
 }
