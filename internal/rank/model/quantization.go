@@ -190,8 +190,10 @@ func readFBGEMM(f *checkpoint.Fields, q *Quantization) {
 		Scale: ".weight_scale", Rows: 1})
 }
 
-// readBitsAndBytes reads what transformers writes of models that bitsandbytes has quantised.
+// readBitsAndBytes reads what transformers writes of models that bitsandbytes has quantised: all
+// linear modules that are not named, routers too.
 func readBitsAndBytes(f *checkpoint.Fields, q *Quantization) {
+	q.outside = true
 	plain := modules(f.Texts("llm_int8_skip_modules"))
 	if f.Flag("load_in_8bit", f.Flag("_load_in_8bit", false)) {
 		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127})
