@@ -196,7 +196,8 @@ func readBitsAndBytes(f *checkpoint.Fields, q *Quantization) {
 	q.outside = true
 	plain := modules(f.Texts("llm_int8_skip_modules"))
 	if f.Flag("load_in_8bit", f.Flag("_load_in_8bit", false)) {
-		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127})
+		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127,
+			Order: ".weight_format"})
 		return
 	}
 	b := layers.Blocks4{Type: f.Text("bnb_4bit_quant_type", "fp4"),

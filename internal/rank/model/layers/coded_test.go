@@ -184,6 +184,21 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestTiles wants codes that lie in tiles refused, and not in rows only.
+func TestTiles(t *testing.T) {
+	src := tensorsOf{"m.weight": raw(checkpoint.I8, []int{8, 8}, make([]byte, 64)...),
+		"m.SCB":           raw(checkpoint.F32, []int{8}, make([]byte, 32)...),
+		"m.weight_format": raw(checkpoint.U8, nil, 0)}
+	f := Scaled{Scale: ".SCB", Rows: 1, Largest: 127, Order: ".weight_format"}
+	numbers(t, src, f, pieceOf(0, 8, 0, 8))
+	src["m.weight_format"] = raw(checkpoint.U8, nil, 2)
+	p := pieceOf(0, 8, 0, 8)
+	o := opener{l: NewLoader(nil, Group{Size: 1}, src, nil)}
+	if f.open(&o, &p); o.err == nil || !strings.Contains(o.err.Error(), `"m.weight_format" is 2`) {
+		t.Errorf("error %v", o.err)
+	}
+}
+
 // TestInt4 rounds a row so that the number of largest magnitude stays as it is.
 func TestInt4(t *testing.T) {
 	v := []float32{-0.5, 0.25, 0.0625, 0.03125, 0.09375, 0.49, 0, -0.44}

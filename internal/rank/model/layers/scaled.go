@@ -22,6 +22,8 @@ type Scaled struct {
 	Asymmetric bool
 	// Largest is the code that scales are the numbers of; 0 is 1.
 	Largest float32
+	// Order is a tensor behind the module's name that is 0 where codes lie in rows; "" is none.
+	Order string
 }
 
 // open implements Format.
@@ -45,6 +47,13 @@ func (f Scaled) open(o *opener, p *part) matrix {
 	}
 	m.weights.Tensor = o.tensor(p.module+".weight", dtype, p.rows, p.cols)
 	m.scales.Tensor = o.scales(p.module+f.Scale, m.scales.shape())
+	if h, ok := o.header(p.module + f.Order); ok {
+		order := o.tensor(h.Name, checkpoint.U8, h.Shape...)
+		if len(order.Data) > 0 && order.Data[0] != 0 {
+			o.fail("tensor %q is %d: weights lie in tiles of a GPU, not in rows, as bitsandbytes "+
+				"before 0.45 stored them: quantise the model again", h.Name, order.Data[0])
+		}
+	}
 	m.code = m.copied(p.cols, 0)
 	if f.Asymmetric {
 		zeros := newGrid(p.rows, p.cols, perRow, perCol, false)
