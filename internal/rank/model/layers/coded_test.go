@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -124,6 +125,8 @@ func TestFormats(t *testing.T) {
 		// One word of 8 output features and each of two groups.
 		"m.weight_zero_point": raw(checkpoint.I32, []int{1, 2}, 0, 0x02, 0, 0, 0, 0x04, 0, 0),
 	}
+	narrow := maps.Clone(packed)
+	narrow["m.weight_shape"] = raw(checkpoint.I32, []int{2}, 8, 0, 0, 0, 8, 0, 0, 0)
 	block := tensorsOf{
 		"m.weight": raw(checkpoint.F8E4M3, []int{8, 8}, with(64, 16, 0x38, 0xb8, 0x40, 0x3c, 0x38,
 			0xb8, 0x40, 0x3c)...),
@@ -167,6 +170,8 @@ func TestFormats(t *testing.T) {
 		{"awq from within a group", awq, AWQ{Group: 4}, pieceOf(2, 3, 5, 8), []float32{2, 4, 6}},
 		{"packed", packed, Packed{Bits: 4, Group: 4, Symmetric: true}, pieceOf(2, 3, 0, 8),
 			[]float32{-8, -7, -6, -5, -8, -6, -4, -2}},
+		{"packed with a shape of 32 bits", narrow, Packed{Bits: 4, Group: 4, Symmetric: true},
+			pieceOf(2, 3, 0, 8), []float32{-8, -7, -6, -5, -8, -6, -4, -2}},
 		{"packed with zero points", packed, Packed{Bits: 4, Group: 4}, pieceOf(2, 3, 1, 7),
 			[]float32{-1, 0, 1, 0, 2, 4}},
 		{"fp8 in blocks", block, Scaled{Float: true, Scale: ".weight_scale_inv", Rows: 4, Cols: 4},

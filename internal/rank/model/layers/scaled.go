@@ -128,11 +128,15 @@ func (f Packed) open(o *opener, p *part) matrix {
 	m.weights.Tensor = o.tensor(p.module+".weight_packed", checkpoint.I32, m.weights.shape()...)
 	m.scales.Tensor = o.scales(p.module+".weight_scale", m.scales.shape())
 	if h, ok := o.header(p.module + ".weight_shape"); ok {
-		shape := o.tensor(h.Name, checkpoint.I64, 2)
+		dtype := checkpoint.I64
+		if h.DType == checkpoint.I32 { // Kimi K2's
+			dtype = h.DType
+		}
+		shape := o.tensor(h.Name, dtype, 2)
 		if o.err != nil {
 			return nil
 		}
-		rows, cols := int64At(shape, 0), int64At(shape, 1)
+		rows, cols := integerAt(shape, 0), integerAt(shape, 1)
 		if rows != int64(p.rows) || cols != int64(p.cols) {
 			o.fail("tensor %q is [%d %d], but config.json asks for [%d %d]", shape.Name, rows, cols,
 				p.rows, p.cols)
@@ -168,7 +172,10 @@ func (m *tabled) packedZeros(o *opener, p *part, bits, perCol int) {
 	}
 }
 
-// int64At is element i of a tensor of 64-bit integers.
-func int64At(t checkpoint.Tensor, i int) int64 {
+// integerAt is element i of a tensor of integers of 32 or 64 bits.
+func integerAt(t checkpoint.Tensor, i int) int64 {
+	if t.DType == checkpoint.I32 {
+		return int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
+	}
 	return int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
 }
