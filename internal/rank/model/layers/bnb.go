@@ -84,10 +84,11 @@ func (f Blocks4) open(o *opener, p *part) matrix {
 // state reads quant_state.
 func (f Blocks4) state(o *opener, p *part) blockState {
 	usual := blockState{block: 64, nestedBlock: 256}
-	h, ok := o.header(p.module + ".weight.quant_state.bitsandbytes__" + f.Type)
-	if !ok { // it is not known which tensors there are, or absmax will be missing
+	name := p.module + ".weight.quant_state.bitsandbytes__" + f.Type
+	if !o.has(name, p.module+".weight.absmax") {
 		return usual
 	}
+	h, _ := o.header(name)
 	if len(h.Shape) != 1 || h.Shape[0] > mostState {
 		o.fail("tensor %q has shape %v, which is no text of at most %d bytes", h.Name, h.Shape,
 			mostState)

@@ -489,6 +489,18 @@ func (o *opener) tensor(name string, dtype checkpoint.DType, shape ...int) check
 // header is a tensor's type and shape, where the checkpoint has it.
 func (o *opener) header(name string) (t checkpoint.Tensor, ok bool) { return o.l.src.Header(name) }
 
+// has tells whether the checkpoint has a tensor, which is missing where it has the one beside it.
+// Neither is there of dummy weights.
+func (o *opener) has(name, beside string) bool {
+	if _, ok := o.header(name); ok {
+		return true
+	}
+	if _, ok := o.header(beside); ok {
+		o.tensor(name, checkpoint.Invalid)
+	}
+	return false
+}
+
 // plain tells whether the checkpoint has a module plainly, and not in a tensor that belongs to its
 // layout. Experts that are stored together are so in no layout that asks.
 func (o *opener) plain(p *part, coded string) bool {

@@ -108,6 +108,8 @@ type Packed struct {
 	Bits, Group int
 	Tensor      bool
 	Symmetric   bool
+	// Ordered says that there is a weight_g_idx.
+	Ordered bool
 }
 
 // open implements Format.
@@ -149,7 +151,7 @@ func (f Packed) open(o *opener, p *part) matrix {
 	if !f.Symmetric {
 		m.packedZeros(o, p, f.Bits, perCol)
 	}
-	m.order(o, p.module+".weight_g_idx")
+	m.order(o, p.module+".weight_g_idx", f.Ordered)
 	return m
 }
 
