@@ -15,6 +15,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -416,6 +417,10 @@ func TestEncoded(t *testing.T) {
 					t.Errorf("logits are off by %.3g of %.3g", worst, std)
 				}
 				checkSameBits(t, coded, compute.BFloat16, prompt(40), 2, 4)
+				cfg, _ := coded.open(t)
+				if _, err := model.ReadBytes(cfg, model.Shapes(), one, model.Stage{}); err != nil {
+					t.Errorf("of tensors that are not there: %v", err)
+				}
 			})
 		}
 	}

@@ -192,10 +192,14 @@ func readFBGEMM(f *checkpoint.Fields, q *Quantization) {
 }
 
 // readBitsAndBytes reads what transformers writes of models that bitsandbytes has quantised: all
-// linear modules that are not named, routers too.
+// linear modules that are not named, routers too, and the head where others are.
 func readBitsAndBytes(f *checkpoint.Fields, q *Quantization) {
 	q.outside = true
-	plain := modules(f.Texts("llm_int8_skip_modules"))
+	names := f.Texts("llm_int8_skip_modules")
+	if len(names) == 0 {
+		names = []string{"lm_head", "embed_out"}
+	}
+	plain := modules(append(names, "embed_tokens", "embed_in"))
 	if f.Flag("load_in_8bit", f.Flag("_load_in_8bit", false)) {
 		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127,
 			Order: ".weight_format"})

@@ -504,14 +504,16 @@ func (o *opener) has(name, beside string) bool {
 // plain tells whether the checkpoint has a module plainly, and not in a tensor that belongs to its
 // layout. Experts that are stored together are so in no layout that asks.
 func (o *opener) plain(p *part, coded string) bool {
-	if _, ok := o.header(p.module + coded); ok && p.stack == nil {
-		return false
-	}
 	name, _ := p.tensor()
 	t, ok := o.header(name)
-	plain := ok && t.DType.Weight()
-	if p.stack != nil && !plain {
-		o.fail("tensor %q: experts that are stored together are not read quantised so", name)
+	if p.stack != nil {
+		if ok && !t.DType.Weight() {
+			o.fail("tensor %q: experts that are stored together are not read quantised so", name)
+		}
+		return true
 	}
-	return plain || p.stack != nil
+	if _, ok := o.header(p.module + coded); ok {
+		return false
+	}
+	return ok && t.DType.Weight()
 }
