@@ -102,14 +102,15 @@ func readWeightsArgs(f *checkpoint.Fields, format string, q *Quantization) layer
 	if f.Flag("dynamic", false) {
 		f.Fail(checkpoint.ErrUnsupported, "dynamic", "is true")
 	}
-	order := ""
+	order, ordered := "", false
 	if f.Excerpt("actorder") != "false" {
 		order = f.Text("actorder", "")
 	}
 	switch order {
 	case "", "weight", "static":
 	case "group":
-		q.ActOrder = q.ActOrder || format == "pack-quantized" && cols > 0
+		ordered = format == "pack-quantized" && cols > 0
+		q.ActOrder = q.ActOrder || ordered
 	default:
 		f.Fail(checkpoint.ErrUnsupported, "actorder", "is %s; weight, static, group are read",
 			checkpoint.Short(order))
@@ -121,7 +122,8 @@ func readWeightsArgs(f *checkpoint.Fields, format string, q *Quantization) layer
 			f.Fail(checkpoint.ErrUnsupported, "strategy", "is %s of weights that are packed",
 				f.Excerpt("strategy"))
 		}
-		return layers.Packed{Bits: bits, Group: cols, Tensor: rows == 0, Symmetric: symmetric}
+		return layers.Packed{Bits: bits, Group: cols, Tensor: rows == 0, Symmetric: symmetric,
+			Ordered: ordered}
 	case "int of 8 bits in format int-quantized", "int of 8 bits in format naive-quantized":
 		return layers.Scaled{Scale: ".weight_scale", Rows: rows, Cols: cols,
 			Asymmetric: !symmetric}

@@ -276,6 +276,12 @@ func TestReadConfigFields(t *testing.T) {
 		{"norms of latents have an epsilon of their own",
 			`{"model_type":"deepseek_v3","rms_norm_eps":0.5}`,
 			func(c *Config) any { return c.Family.(*deepSeek).latent.Eps }, float32(1e-6)},
+		{"e4m3 by torch's name", `{"model_type":"minimax_m2","quantization_config":{` +
+			`"activation_scheme":"dynamic","fmt":"float8_e4m3fn","quant_method":"fp8",` +
+			`"weight_block_size":[128,128],"modules_to_not_convert":["gate",` +
+			`"e_score_correction_bias","lm_head"]}}`,
+			func(c *Config) any { return c.Scheme.(layers.Stored).Of("w1") },
+			layers.Scaled{Float: true, Scale: ".weight_scale_inv", Rows: 128, Cols: 128}},
 		{"original length beside",
 			`{"model_type":"llama","original_max_position_embeddings":64,"rope_scaling":{"rope_type":"yarn","factor":2,"original_max_position_embeddings":32}}`, func(c *Config) any { return c.Rope.OriginalMaxPositions }, 64},
 		{"original length absent",

@@ -15,14 +15,17 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
+	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // encoding writes a matrix of rows by cols in a layout, and returns the weights that it then has.
+// routers says that it is of routers and gates of shared experts, too.
 type encoding struct {
 	name, config string
 	encode       func(e *writer, rows, cols int, w []float32) []float32
+	routers      bool
 }
 
 // writer collects the tensors of a module.
@@ -143,14 +146,14 @@ var encodings = []encoding{
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
 			e.gptq(rows, cols, 4, 1, a)
 			return a.weights
-		}},
+		}, false},
 	{"gptq_v2 of 8 bits", `{"quant_method":"gptq","bits":8,"group_size":-1,"sym":true,` +
 		`"checkpoint_format":"gptq_v2","desc_act":true}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
 			e.gptq(rows, cols, 8, 0, a)
 			return a.weights
-		}},
+		}, false},
 	{"gptq in an order", `{"quant_method":"gptq","bits":4,"group_size":16,"desc_act":true}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			order := e.random.Perm(cols)
@@ -163,7 +166,7 @@ var encodings = []encoding{
 			e.gptq(rows, cols, 4, 1, a)
 			e.add(".g_idx", checkpoint.I32, words(index), cols)
 			return a.weights
-		}},
+		}, false},
 	{"awq", `{"quant_method":"awq","bits":4,"group_size":32}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
@@ -186,21 +189,21 @@ var encodings = []encoding{
 			e.add(".qzeros", checkpoint.I32, words(zeros), a.groups, rows/8)
 			e.add(".scales", checkpoint.F32, float32s(scales), a.groups, rows)
 			return a.weights
-		}},
+		}, false},
 	{"packed in groups", fmt.Sprintf(compressedTensors, "pack-quantized",
 		`{"num_bits":4,"strategy":"group","group_size":32,"symmetric":false}`),
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
 			e.packed(rows, cols, 4, false, a)
 			return a.weights
-		}},
+		}, false},
 	{"packed of 8 bits", fmt.Sprintf(compressedTensors, "pack-quantized",
 		`{"num_bits":8,"strategy":"channel","group_size":null}`),
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
 			e.packed(rows, cols, 8, true, a)
 			return a.weights
-		}},
+		}, false},
 	{"fp8 in blocks", `{"quant_method":"fp8","weight_block_size":[16,32],"activation_scheme":` +
 		`"dynamic","modules_to_not_convert":["gate"]}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
@@ -218,7 +221,7 @@ var encodings = []encoding{
 			e.add(".weight", checkpoint.F8E4M3, codes, rows, cols)
 			e.add(".weight_scale_inv", checkpoint.F32, float32s(scales), rows/16, cols/32)
 			return weights
-		}},
+		}, false},
 	{"bitsandbytes of 8 bits", `{"quant_method":"bitsandbytes","load_in_8bit":true}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			codes, weights := make([]byte, rows*cols), make([]float32, rows*cols)
@@ -233,7 +236,7 @@ var encodings = []encoding{
 			e.add(".weight", checkpoint.I8, codes, rows, cols)
 			e.add(".SCB", checkpoint.F32, float32s(largest), rows)
 			return weights
-		}},
+		}, true},
 	{"fp4 without nested scales", `{"quant_method":"bitsandbytes","load_in_4bit":true,` +
 		`"bnb_4bit_quant_type":"fp4"}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
@@ -264,7 +267,7 @@ var encodings = []encoding{
 			e.add(".weight.quant_map", checkpoint.F32, float32s(numbers), 16)
 			e.add(".weight.quant_state.bitsandbytes__fp4", checkpoint.U8, []byte(state), len(state))
 			return weights
-		}},
+		}, true},
 }
 
 // e4m3 is the code nearest to a number of magnitude below 448.
@@ -280,11 +283,17 @@ func e4m3(v float32) byte {
 	return above | sign
 }
 
-// quantisable tells whether a tensor is one of a module of a layer that can have every layout.
-func quantisable(t checkpoint.Tensor) bool {
-	return len(t.Shape) == 2 && strings.Contains(t.Name, "layers.") &&
-		strings.HasSuffix(t.Name, ".weight") && !strings.HasSuffix(t.Name, "gate.weight") &&
-		!strings.Contains(t.Name, "router") && t.Shape[0]%16 == 0 && t.Shape[1]%32 == 0
+// quantisable tells whether a tensor is one of a module of a layer that can have every layout, or a
+// router.
+func quantisable(t checkpoint.Tensor, routers bool) bool {
+	if len(t.Shape) != 2 || !strings.Contains(t.Name, "layers.") ||
+		!strings.HasSuffix(t.Name, ".weight") || t.Shape[1]%32 != 0 {
+		return false
+	}
+	if strings.HasSuffix(t.Name, "gate.weight") || strings.Contains(t.Name, "router") {
+		return routers
+	}
+	return t.Shape[0]%16 == 0
 }
 
 // encoded writes a shipped fixture's weights in a layout, and in another folder what they then are.
@@ -299,7 +308,7 @@ func encoded(t *testing.T, name string, x encoding) (coded, plain fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !quantisable(w) {
+		if !quantisable(w, x.routers) {
 			quantised, exact = append(quantised, w), append(exact, w)
 			continue
 		}
@@ -380,10 +389,10 @@ func safetensors(t *testing.T, tensors []checkpoint.Tensor) []byte {
 // ways in every layout, and compares the model with one of the same weights as float32; and it
 // wants the same bits however it is divided.
 func TestEncoded(t *testing.T) {
-	families := []string{"phi3-tiny", "gptneox-tiny", "cohere2-tiny", "opt-tiny", "qwen2moe-tiny",
-		"deepseek-v3-tiny", "qwen3next-tiny"}
+	families := []string{"phi3-tiny", "gptneox-tiny", "cohere2-tiny", "granitemoe-tiny", "opt-tiny",
+		"qwen2moe-tiny", "deepseek-v3-tiny", "qwen3next-tiny"}
 	if testing.Short() {
-		families = families[:3]
+		families = families[:4]
 	}
 	for i, name := range families {
 		for j, x := range encodings {
@@ -408,6 +417,10 @@ func TestEncoded(t *testing.T) {
 					t.Errorf("logits are off by %.3g of %.3g", worst, std)
 				}
 				checkSameBits(t, coded, compute.BFloat16, prompt(40), 2, 4)
+				cfg, _ := coded.open(t)
+				if _, err := model.ReadBytes(cfg, model.Shapes(), one, model.Stage{}); err != nil {
+					t.Errorf("of tensors that are not there: %v", err)
+				}
 			})
 		}
 	}

@@ -104,6 +104,7 @@ func readGPTQ(f *checkpoint.Fields, q *Quantization) {
 	f.Only("pack_dtype", "int32")
 	refuseSet(f, "lm_head", "is_marlin_format", "dynamic")
 	q.ActOrder = f.Flag("desc_act", false) && !f.Flag("static_groups", false) && g.Group > 0
+	g.Ordered = q.ActOrder
 	q.of = func(string) layers.Format { return g }
 }
 
@@ -164,7 +165,11 @@ func readFP8(f *checkpoint.Fields, q *Quantization) {
 		f.Fail(checkpoint.ErrUnsupported, "activation_scheme", "is %s; dynamic, static are read",
 			checkpoint.Short(scheme))
 	}
-	f.Only("fmt", "e4m3")
+	switch name := f.Text("fmt", "e4m3"); name {
+	case "e4m3", "float8_e4m3fn": // MiniMax has torch's name
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "fmt", "is %s; e4m3 is read", checkpoint.Short(name))
+	}
 	q.of = except(modules(slices.Concat(f.Texts("modules_to_not_convert"),
 		f.Texts("ignored_layers"))), s)
 }
@@ -186,11 +191,18 @@ func readFBGEMM(f *checkpoint.Fields, q *Quantization) {
 		Scale: ".weight_scale", Rows: 1})
 }
 
-// readBitsAndBytes reads what transformers writes of models that bitsandbytes has quantised.
+// readBitsAndBytes reads what transformers writes of models that bitsandbytes has quantised: all
+// linear modules that are not named, routers too, and the head where others are.
 func readBitsAndBytes(f *checkpoint.Fields, q *Quantization) {
-	plain := modules(f.Texts("llm_int8_skip_modules"))
+	q.outside = true
+	names := f.Texts("llm_int8_skip_modules")
+	if len(names) == 0 {
+		names = []string{"lm_head", "embed_out"}
+	}
+	plain := modules(append(names, "embed_tokens", "embed_in"))
 	if f.Flag("load_in_8bit", f.Flag("_load_in_8bit", false)) {
-		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127})
+		q.of = except(plain, layers.Scaled{Scale: ".SCB", Rows: 1, Largest: 127,
+			Order: ".weight_format"})
 		return
 	}
 	b := layers.Blocks4{Type: f.Text("bnb_4bit_quant_type", "fp4"),

@@ -98,6 +98,14 @@ func TestUnsoundQuantised(t *testing.T) {
 			[]string{q + ".weight.quant_map", "no such tensor"}},
 		{"scales of scales", "bnb-nf4-tiny", "", q + ".weight.nested_absmax", nil, false,
 			[]string{q + ".weight.nested_absmax", "no such tensor"}},
+		{"order", "gptq-actorder-g32-tiny", "", q + ".g_idx", nil, false,
+			[]string{q + ".g_idx", "no such tensor"}},
+		{"order of packed ones", "ct-w4a16-tiny", `{"quant_method":"compressed-tensors","format":` +
+			`"pack-quantized","config_groups":{"a":{"targets":["Linear"],"weights":{"num_bits":4,` +
+			`"group_size":64,"strategy":"group","actorder":"group"}}}}`, "", nil, false,
+			[]string{q + ".weight_g_idx", "no such tensor"}},
+		{"missing state", "bnb-nf4-tiny", "", q + ".weight.quant_state.bitsandbytes__nf4", nil,
+			false, []string{q + ".weight.quant_state.bitsandbytes__nf4", "no such tensor"}},
 		{"group", "gptq-g128-tiny", `{"quant_method":"gptq","bits":4,"group_size":64}`, "", nil,
 			false, []string{q + ".qzeros", "[2 16]", "[4 16]"}},
 		{"bits", "gptq-g128-tiny", `{"quant_method":"gptq","bits":8,"group_size":128}`, "", nil,

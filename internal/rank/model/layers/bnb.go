@@ -39,15 +39,11 @@ func (f Blocks4) open(o *opener, p *part) matrix {
 	if o.err != nil {
 		return nil
 	}
-	if p.cols%state.block != 0 {
-		o.fail("module %q: blocks of %d weights do not divide its %d input features", p.module,
-			state.block, p.cols)
-		return nil
-	}
-	name, blocks := p.module+".weight", p.rows*p.cols/state.block
+	name := p.module + ".weight"
 	m := &tabled{Codes: compute.Codes{Rows: p.rows, Cols: p.cols, Group: state.block},
 		weights: newGrid(p.rows, p.cols, 1, 2, false),
 		scales:  newGrid(p.rows, p.cols, 1, state.block, false)}
+	blocks := p.rows * m.scales.cols
 	m.weights.Tensor = o.tensor(name, checkpoint.U8, p.rows*p.cols/2, 1)
 	numbers := o.tensor(name+".quant_map", checkpoint.Invalid, len(m.Values))
 	absmax := checkpoint.Invalid
@@ -84,10 +80,11 @@ func (f Blocks4) open(o *opener, p *part) matrix {
 // state reads quant_state.
 func (f Blocks4) state(o *opener, p *part) blockState {
 	usual := blockState{block: 64, nestedBlock: 256}
-	h, ok := o.header(p.module + ".weight.quant_state.bitsandbytes__" + f.Type)
-	if !ok { // it is not known which tensors there are, or absmax will be missing
+	name := p.module + ".weight.quant_state.bitsandbytes__" + f.Type
+	if !o.has(name, p.module+".weight.absmax") {
 		return usual
 	}
+	h, _ := o.header(name)
 	if len(h.Shape) != 1 || h.Shape[0] > mostState {
 		o.fail("tensor %q has shape %v, which is no text of at most %d bytes", h.Name, h.Shape,
 			mostState)
@@ -107,10 +104,14 @@ func (f Blocks4) state(o *opener, p *part) blockState {
 		offset:      float32(j.Number("nested_offset", 0, math.Inf(-1)))}
 	j.Only("quant_type", f.Type)
 	shape := j.Numbers("shape")
-	if j.Err() != nil {
+	switch want := []float64{float64(p.rows), float64(p.cols)}; {
+	case j.Err() != nil:
 		o.fail("tensor %q: %w", h.Name, j.Err())
-	} else if want := []float64{float64(p.rows), float64(p.cols)}; !slices.Equal(shape, want) {
+	case !slices.Equal(shape, want):
 		o.fail("tensor %q has shape %v, but config.json asks for %v", h.Name, shape, want)
+	case p.cols%s.block != 0:
+		o.fail("module %q: blocks of %d weights do not divide its %d input features", p.module,
+			s.block, p.cols)
 	}
 	return s
 }

@@ -489,17 +489,31 @@ func (o *opener) tensor(name string, dtype checkpoint.DType, shape ...int) check
 // header is a tensor's type and shape, where the checkpoint has it.
 func (o *opener) header(name string) (t checkpoint.Tensor, ok bool) { return o.l.src.Header(name) }
 
+// has tells whether the checkpoint has a tensor, which is missing where it has the one beside it.
+// Neither is there of dummy weights.
+func (o *opener) has(name, beside string) bool {
+	if _, ok := o.header(name); ok {
+		return true
+	}
+	if _, ok := o.header(beside); ok {
+		o.tensor(name, checkpoint.Invalid)
+	}
+	return false
+}
+
 // plain tells whether the checkpoint has a module plainly, and not in a tensor that belongs to its
-// layout.
+// layout. Experts that are stored together are so in no layout that asks.
 func (o *opener) plain(p *part, coded string) bool {
+	name, _ := p.tensor()
+	t, ok := o.header(name)
 	if p.stack != nil {
-		name, _ := p.tensor()
-		o.fail("tensor %q: experts that are stored together are not read quantised so", name)
+		if ok && !t.DType.Weight() {
+			o.fail("tensor %q: experts that are stored together are not read quantised so", name)
+		}
 		return true
 	}
 	if _, ok := o.header(p.module + coded); ok {
 		return false
 	}
-	t, ok := o.header(p.module + ".weight")
 	return ok && t.DType.Weight()
 }

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -124,6 +125,8 @@ func TestFormats(t *testing.T) {
 		// One word of 8 output features and each of two groups.
 		"m.weight_zero_point": raw(checkpoint.I32, []int{1, 2}, 0, 0x02, 0, 0, 0, 0x04, 0, 0),
 	}
+	narrow := maps.Clone(packed)
+	narrow["m.weight_shape"] = raw(checkpoint.I32, []int{2}, 8, 0, 0, 0, 8, 0, 0, 0)
 	block := tensorsOf{
 		"m.weight": raw(checkpoint.F8E4M3, []int{8, 8}, with(64, 16, 0x38, 0xb8, 0x40, 0x3c, 0x38,
 			0xb8, 0x40, 0x3c)...),
@@ -167,6 +170,8 @@ func TestFormats(t *testing.T) {
 		{"awq from within a group", awq, AWQ{Group: 4}, pieceOf(2, 3, 5, 8), []float32{2, 4, 6}},
 		{"packed", packed, Packed{Bits: 4, Group: 4, Symmetric: true}, pieceOf(2, 3, 0, 8),
 			[]float32{-8, -7, -6, -5, -8, -6, -4, -2}},
+		{"packed with a shape of 32 bits", narrow, Packed{Bits: 4, Group: 4, Symmetric: true},
+			pieceOf(2, 3, 0, 8), []float32{-8, -7, -6, -5, -8, -6, -4, -2}},
 		{"packed with zero points", packed, Packed{Bits: 4, Group: 4}, pieceOf(2, 3, 1, 7),
 			[]float32{-1, 0, 1, 0, 2, 4}},
 		{"fp8 in blocks", block, Scaled{Float: true, Scale: ".weight_scale_inv", Rows: 4, Cols: 4},
@@ -181,6 +186,21 @@ func TestFormats(t *testing.T) {
 		if got := numbers(t, tc.src, tc.Format, tc.part); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, not %v", tc.name, got, tc.want)
 		}
+	}
+}
+
+// TestTiles wants codes that lie in tiles refused, and not in rows only.
+func TestTiles(t *testing.T) {
+	src := tensorsOf{"m.weight": raw(checkpoint.I8, []int{8, 8}, make([]byte, 64)...),
+		"m.SCB":           raw(checkpoint.F32, []int{8}, make([]byte, 32)...),
+		"m.weight_format": raw(checkpoint.U8, nil, 0)}
+	f := Scaled{Scale: ".SCB", Rows: 1, Largest: 127, Order: ".weight_format"}
+	numbers(t, src, f, pieceOf(0, 8, 0, 8))
+	src["m.weight_format"] = raw(checkpoint.U8, nil, 2)
+	p := pieceOf(0, 8, 0, 8)
+	o := opener{l: NewLoader(nil, Group{Size: 1}, src, nil)}
+	if f.open(&o, &p); o.err == nil || !strings.Contains(o.err.Error(), `"m.weight_format" is 2`) {
+		t.Errorf("error %v", o.err)
 	}
 }
 

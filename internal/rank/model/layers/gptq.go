@@ -17,8 +17,9 @@ type GPTQ struct {
 	// Bits are 4 or 8. Group is how many input features share a scale, 0 for all.
 	Bits, Group int
 	// Symmetric says that the middle code stands for 0. Exact says that qzeros has the codes as
-	// they are (format gptq_v2), else they are stored minus one.
-	Symmetric, Exact bool
+	// they are (format gptq_v2), else they are stored minus one. Ordered says that there is a
+	// g_idx.
+	Symmetric, Exact, Ordered bool
 }
 
 // open implements Format.
@@ -41,7 +42,7 @@ func (f GPTQ) open(o *opener, p *part) matrix {
 		m.Offset = []float32{}
 	}
 	m.affine(o, p, per, f.Group)
-	m.order(o, p.module+".g_idx")
+	m.order(o, p.module+".g_idx", f.Ordered)
 	m.code, m.zero = m.words(f.Bits), func(row, col int) int {
 		v := int(m.zeros.word(row, col)>>(row%per*f.Bits)) & (1<<f.Bits - 1)
 		if !f.Exact {
@@ -67,10 +68,14 @@ func (m *tabled) affine(o *opener, p *part, per, group int) {
 	m.scales.Tensor = o.tensor(p.module+".scales", checkpoint.Invalid, m.scales.shape()...)
 }
 
-// order sorts the input features by their groups, which a tensor has if there is one, unless they
-// are sorted.
-func (m *tabled) order(o *opener, name string) {
-	if _, ok := o.header(name); !ok {
+// order sorts the input features by their groups, which a tensor has if there is one, as there must
+// be if so required, unless they are sorted.
+func (m *tabled) order(o *opener, name string, required bool) {
+	beside := ""
+	if required {
+		beside = m.weights.Name
+	}
+	if !o.has(name, beside) {
 		return
 	}
 	index := o.tensor(name, checkpoint.I32, m.Cols)

@@ -22,6 +22,8 @@ type Scaled struct {
 	Asymmetric bool
 	// Largest is the code that scales are the numbers of; 0 is 1.
 	Largest float32
+	// Order is a tensor behind the module's name that is 0 where codes lie in rows; "" is none.
+	Order string
 }
 
 // open implements Format.
@@ -45,6 +47,13 @@ func (f Scaled) open(o *opener, p *part) matrix {
 	}
 	m.weights.Tensor = o.tensor(p.module+".weight", dtype, p.rows, p.cols)
 	m.scales.Tensor = o.scales(p.module+f.Scale, m.scales.shape())
+	if h, ok := o.header(p.module + f.Order); ok {
+		order := o.tensor(h.Name, checkpoint.U8, h.Shape...)
+		if len(order.Data) > 0 && order.Data[0] != 0 {
+			o.fail("tensor %q is %d: weights lie in tiles of a GPU, not in rows, as bitsandbytes "+
+				"before 0.45 stored them: quantise the model again", h.Name, order.Data[0])
+		}
+	}
 	m.code = m.copied(p.cols, 0)
 	if f.Asymmetric {
 		zeros := newGrid(p.rows, p.cols, perRow, perCol, false)
@@ -99,6 +108,8 @@ type Packed struct {
 	Bits, Group int
 	Tensor      bool
 	Symmetric   bool
+	// Ordered says that there is a weight_g_idx.
+	Ordered bool
 }
 
 // open implements Format.
@@ -119,11 +130,15 @@ func (f Packed) open(o *opener, p *part) matrix {
 	m.weights.Tensor = o.tensor(p.module+".weight_packed", checkpoint.I32, m.weights.shape()...)
 	m.scales.Tensor = o.scales(p.module+".weight_scale", m.scales.shape())
 	if h, ok := o.header(p.module + ".weight_shape"); ok {
-		shape := o.tensor(h.Name, checkpoint.I64, 2)
+		dtype := checkpoint.I64
+		if h.DType == checkpoint.I32 { // Kimi K2's
+			dtype = h.DType
+		}
+		shape := o.tensor(h.Name, dtype, 2)
 		if o.err != nil {
 			return nil
 		}
-		rows, cols := int64At(shape, 0), int64At(shape, 1)
+		rows, cols := integerAt(shape, 0), integerAt(shape, 1)
 		if rows != int64(p.rows) || cols != int64(p.cols) {
 			o.fail("tensor %q is [%d %d], but config.json asks for [%d %d]", shape.Name, rows, cols,
 				p.rows, p.cols)
@@ -136,7 +151,7 @@ func (f Packed) open(o *opener, p *part) matrix {
 	if !f.Symmetric {
 		m.packedZeros(o, p, f.Bits, perCol)
 	}
-	m.order(o, p.module+".weight_g_idx")
+	m.order(o, p.module+".weight_g_idx", f.Ordered)
 	return m
 }
 
@@ -159,7 +174,10 @@ func (m *tabled) packedZeros(o *opener, p *part, bits, perCol int) {
 	}
 }
 
-// int64At is element i of a tensor of 64-bit integers.
-func int64At(t checkpoint.Tensor, i int) int64 {
+// integerAt is element i of a tensor of integers of 32 or 64 bits.
+func integerAt(t checkpoint.Tensor, i int) int64 {
+	if t.DType == checkpoint.I32 {
+		return int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
+	}
 	return int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
 }
