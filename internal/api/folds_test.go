@@ -128,6 +128,8 @@ func foldMessage(t *testing.T, list []map[string]any) (content []any, reason any
 				open["text"] = open["text"].(string) + d["text"].(string)
 			case "thinking_delta":
 				open["thinking"] = open["thinking"].(string) + d["thinking"].(string)
+			case "signature_delta":
+				open["signature"] = open["signature"].(string) + d["signature"].(string)
 			case "input_json_delta":
 				input += d["partial_json"].(string)
 			}

@@ -224,6 +224,33 @@ func TestResponsesPrompt(t *testing.T) {
 	}
 }
 
+// TestKeptItems: a conversation that is gone on from reads as it did, whatever its items were.
+func TestKeptItems(t *testing.T) {
+	s := newServer(t, withTemplate(t, "{% for m in messages %}{{ m | tojson }}{% endfor %}"),
+		keeping(t, store.Options{}), func(o *Options) { o.Info.MaxModelLen = 2048 })
+	t.Cleanup(s.Close)
+	const call = `{"type":"function_call","call_id":"c","name":"f","arguments":"{"},`
+	for _, items := range []string{
+		`{"role":"developer","content":"a"},{"role":"user","content":[{"type":"input_text",` +
+			`"text":"b"},{"type":"input_text","text":"c"}]}`,
+		`{"type":"reasoning","summary":[{"type":"summary_text","text":"a"},` +
+			`{"type":"summary_text","text":"b"}]},{"role":"assistant","content":[` +
+			`{"type":"output_text","text":"c"},{"type":"refusal","refusal":"d"}]}`,
+		call + `{"type":"function_call_output","call_id":"c","output":"a"}`,
+		call + `{"type":"function_call_output","call_id":"c","output":[]}`,
+		call + `{"type":"function_call_output","call_id":"c","output":[{"type":"input_text",` +
+			`"text":"a"},{"type":"input_text","text":"b"}]}`,
+	} {
+		first := s.ok(t, responses.ResponsesPath, `{"input":[`+items+`]}`)
+		before := rendered(t, s)
+		s.ok(t, responses.ResponsesPath, `{"input":"x","previous_response_id":"`+
+			first["id"].(string)+`"}`)
+		if after := rendered(t, s); !strings.HasPrefix(after, before) {
+			t.Errorf("%s\nreads  %s\nafter  %s", items, before, after)
+		}
+	}
+}
+
 // TestConversations: a response goes on from what was said before it, and from no one else's.
 func TestConversations(t *testing.T) {
 	s := newServer(t, withTemplate(t,

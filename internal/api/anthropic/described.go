@@ -32,8 +32,9 @@ type blockDelta struct {
 
 // deltaOfText has the member of its type.
 type deltaOfText struct {
-	Type        string `json:"type" enum:"thinking_delta,text_delta,input_json_delta"`
+	Type        string `json:"type" enum:"thinking_delta,signature_delta,text_delta,input_json_delta"`
 	Thinking    string `json:"thinking,omitempty"`
+	Signature   string `json:"signature,omitempty"`
 	Text        string `json:"text,omitempty"`
 	PartialJSON string `json:"partial_json,omitempty"`
 }

@@ -54,12 +54,20 @@ type block struct {
 	text     []byte
 }
 
-// json is the block. A call's input that was cut off, and is no object, is an empty one.
+// signature is that of every thought: clients do not send back one without, and nothing checks it.
+const signature = "unsigned"
+
+// json is the block, which has its signature once it has text. A call's input that was cut off, and
+// is no object, is an empty one.
 func (t *block) json() json.RawMessage {
 	switch t.kind {
 	case output.Reasoning:
 		b := appendString([]byte(`{"type":"thinking","thinking":`), t.text)
-		return append(b, `,"signature":""}`...)
+		b = append(b, `,"signature":"`...)
+		if len(t.text) > 0 {
+			b = append(b, signature...)
+		}
+		return append(b, `"}`...)
 	case output.Content:
 		return append(appendString([]byte(`{"type":"text","text":`), t.text), '}')
 	}
@@ -131,6 +139,11 @@ func (s *Stream) delta(text, head string) error {
 		return nil
 	}
 	s.open.text = append(s.open.text, text...)
+	return s.add(text, head)
+}
+
+// add tells of more of the block that is open.
+func (s *Stream) add(text, head string) error {
 	return s.event("content_block_delta", func(b []byte) ([]byte, error) {
 		b = append(append(s.index(b), `,"delta":`...), head...)
 		return append(appendString(b, text), '}'), nil
@@ -141,6 +154,11 @@ func (s *Stream) delta(text, head string) error {
 func (s *Stream) end() error {
 	if s.open == nil {
 		return nil
+	}
+	if s.open.kind == output.Reasoning {
+		if err := s.add(signature, `{"type":"signature_delta","signature":`); err != nil {
+			return err
+		}
 	}
 	if err := s.event("content_block_stop", func(b []byte) ([]byte, error) {
 		return s.index(b), nil

@@ -227,7 +227,11 @@ func AppendItem(b []byte, t *Item) []byte {
 	case "function_call_output":
 		b = wire.AppendString(append(b, `,"call_id":`...), t.CallID)
 		b = append(b, `,"output":`...)
-		b = wire.AppendString(b, strings.Join(t.Parts, ""))
+		if len(t.Parts) == 1 {
+			b = wire.AppendString(b, t.Parts[0])
+		} else {
+			parts("input_text")
+		}
 	case "reasoning":
 		b = append(b, `,"summary":[],"content":`...)
 		parts("reasoning_text")

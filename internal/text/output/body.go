@@ -17,8 +17,9 @@ type Format struct {
 	// loose openers are ordinary text, so that what does not become a call was none.
 	loose bool
 	// follows are what comes after an opener, and white space, in reasoning that it ends; nil is
-	// anything.
+	// anything. Where named is set the function's name comes before it.
 	follows []string
+	named   bool
 	// closers are tags that end calls, dropped where one is left over after a call.
 	closers []string
 	// inner are further tags within calls.

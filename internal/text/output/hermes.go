@@ -60,7 +60,9 @@ func (r *reader) listCall(o *object) verdict {
 		return r.noCall()
 	}
 	for first := true; ; first = false {
-		r.spaces()
+		if r.spaces(); !first && r.accept("]") {
+			return called
+		}
 		if v := r.objectCall(o); v != called {
 			if first {
 				return v

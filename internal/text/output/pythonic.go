@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -220,7 +221,7 @@ func (r *reader) pythonItems(open, shut, end string, depth int, dict bool) bool 
 	}
 }
 
-// pythonNumber reads a number that JSON knows too.
+// pythonNumber reads a decimal number and emits it as JSON writes it.
 func (r *reader) pythonNumber() bool {
 	n := 0
 	for {
@@ -231,8 +232,12 @@ func (r *reader) pythonNumber() bool {
 		n++
 	}
 	text := bytes.ReplaceAll(bytes.TrimPrefix(r.buf[r.pos:r.pos+n], []byte("+")), []byte("_"), nil)
-	if !json.Valid(text) {
-		return false
+	if !json.Valid(text) { // as .5 and 1. are not
+		v, err := strconv.ParseFloat(string(text), 64)
+		if err != nil {
+			return false
+		}
+		text = strconv.AppendFloat(nil, v, 'g', -1, 64)
 	}
 	r.arguments(text)
 	r.pos += n

@@ -157,12 +157,12 @@ func (r *reader) reason(f *Thinking, from int) {
 		if i >= headers {
 			continue
 		}
-		follows := r.layout.follows
+		follows, named := r.layout.follows, false
 		if i < openers {
-			follows = t.follows
+			follows, named = t.follows, t.named
 		}
 		r.keep = r.pos - len(marks[i])
-		opens := r.opens(follows)
+		opens := r.opens(follows, named)
 		at := r.pos
 		r.pos, r.keep = r.keep, -1
 		if opens {
@@ -177,15 +177,16 @@ func (r *reader) reason(f *Thinking, from int) {
 
 // opens is whether a tag inside the reasoning begins a call, or another part, rather than being
 // spoken of: it ends the reasoning then. It leaves the position after the tag.
-func (r *reader) opens(follows []string) bool {
+func (r *reader) opens(follows []string, named bool) bool {
 	if follows == nil {
 		return true
 	}
 	at := r.pos - r.keep
 	r.spaces()
-	found := false
+	found, nameless := false, named && r.wordOf(ofName) == ""
+	r.spaces()
 	for _, s := range follows {
-		found = found || r.starts(s)
+		found = found || !nameless && r.starts(s)
 	}
 	r.pos = r.keep + at
 	return found
