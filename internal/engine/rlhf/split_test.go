@@ -105,3 +105,22 @@ func TestSplitAfterUpdates(t *testing.T) {
 		}
 	}
 }
+
+// TestSplitAfterReset empties the producer's prefix cache while another server has yet to fetch
+// blocks: they stay what they were until it has.
+func TestSplitAfterReset(t *testing.T) {
+	from, to := splitting(t, 1), splitting(t, 1)
+	producer, consumer := from.engines[0], to.engines[0]
+	alone, _ := goOn(t, consumer, nil)
+	k := ticket(t, producer)
+	done, err := from.ResetPrefixCache(t.Context(), false, false)
+	if ok(t, err); !done {
+		t.Error("the prefix cache was not emptied")
+	}
+	each(t, submit(t, producer, request(producer, "Who was there first? "+splitQuestion, 1)),
+		func(engine.Delta) {})
+	got, cached := goOn(t, consumer, k)
+	if !reflect.DeepEqual(got, alone) || cached == 0 {
+		t.Errorf("%v, alone %v; %d tokens came", got, alone, cached)
+	}
+}
