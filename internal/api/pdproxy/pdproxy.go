@@ -178,10 +178,10 @@ func (p *Proxy) decline(params json.RawMessage) {
 // dropped are the fields that have no meaning for the one token that a prefill server is asked for,
 // or that it would do work for in vain.
 var dropped = []string{"stream", "stream_options", "n", "best_of", "logprobs", "top_logprobs",
-	"prompt_logprobs", "min_tokens", "max_completion_tokens", "echo", "stop", "stop_token_ids",
-	"response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-	"guided_grammar", "return_token_ids", "return_metrics", "thinking_token_budget",
-	"repetition_detection"}
+	"logprob_token_ids", "prompt_logprobs", "min_tokens", "max_completion_tokens", "echo", "stop",
+	"stop_token_ids", "response_format", "structured_outputs", "guided_json", "guided_regex",
+	"guided_choice", "guided_grammar", "return_token_ids", "return_metrics",
+	"thinking_token_budget", "repetition_detection"}
 
 // prefillBody is what a prefill server is asked, nil for what is not split.
 func prefillBody(body []byte) []byte {

@@ -191,7 +191,8 @@ func TestSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, url := newProxy(t, []*backend{pre}, []*backend{dec}, tr.Add)
-	const body = `{"prompt": "a<b", "max_tokens": 7, "max_completion_tokens":9, "stream": true, "n": 2, "seed": 12345678901234567}`
+	const body = `{"prompt": "a<b", "max_tokens": 7, "max_completion_tokens":9, "stream": true, ` +
+		`"n": 2, "logprobs": 1, "logprob_token_ids": [5], "seed": 12345678901234567}`
 	status, text, header := post(t, url+"/v1/completions?x=1", body)
 	if status != 200 || text != "the answer" || header.Get("X-From") != "there" {
 		t.Errorf("%d %q %v", status, text, header)
