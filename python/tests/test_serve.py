@@ -406,7 +406,7 @@ class TestSplit(unittest.TestCase):
             read_pd_args({"prefill_config": M, "decode_config": M, "ingress_deployment_config": 7})
 
     def test_requests(self) -> None:
-        body = b' {"prompt": "x",  "stream": true, "max_tokens": 9, "seed": 3, "n": 2}'
+        body = b' {"prompt": "x",  "stream": true, "seed": 3, "n": 2, "logprob_token_ids": [5]}'
         asked = prefill_body(b"/v1/completions?a=b", body)
         assert asked is not None
         want = {"prompt": "x", "max_tokens": 1, "seed": 3}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -13,7 +14,10 @@ import (
 
 // fleet are servers that do the same.
 type fleet struct {
-	what    string
+	what string
+	// spared says that requests go on without it: those that are not well are asked for nothing,
+	// and not waited for.
+	spared  bool
 	servers []*server
 	turn    atomic.Uint64
 }
@@ -21,10 +25,58 @@ type fleet struct {
 // server is one of them.
 type server struct {
 	url string
-	// down says that it did not answer, or that its health was not well, when last asked.
-	down atomic.Bool
+	mu  sync.Mutex
+	// well ends when it does not answer, or its health is not well.
+	well context.Context
+	fall context.CancelFunc
 	// busy is how many requests it has.
 	busy atomic.Int64
+}
+
+func newServer(url string) *server {
+	s := &server{url: url}
+	s.rise()
+	return s
+}
+
+// rise makes it one that is well. The caller holds mu, or has it alone.
+func (s *server) rise() { s.well, s.fall = context.WithCancel(context.Background()) }
+
+// while is well, the context of what goes on only while it is.
+func (s *server) while() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.well
+}
+
+func (s *server) down() bool { return s.while().Err() != nil }
+
+// taken is the body of an answer of a server, which has the request until it is closed.
+type taken struct {
+	io.ReadCloser
+	end func()
+}
+
+// Close implements io.Closer. It is called once.
+func (t *taken) Close() error {
+	defer t.end()
+	return t.ReadCloser.Close()
+}
+
+// take gives a server a request, until end is called. Of a fleet that is spared the context ends,
+// too, when the server is not well any more.
+func (f *fleet) take(ctx context.Context, s *server) (_ context.Context, end func()) {
+	s.busy.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := func() bool { return true }
+	if f.spared {
+		stop = context.AfterFunc(s.while(), cancel)
+	}
+	return ctx, func() {
+		stop()
+		cancel()
+		s.busy.Add(-1)
+	}
 }
 
 func newFleet(what string, addresses []string) (*fleet, error) {
@@ -34,13 +86,13 @@ func newFleet(what string, addresses []string) (*fleet, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--%s %w", what, err)
 		}
-		f.servers = append(f.servers, &server{url: u})
+		f.servers = append(f.servers, newServer(u))
 	}
 	return f, nil
 }
 
-// order is in which servers are asked: those that are well before others, those with fewer requests
-// first, and of equal ones each in its turn.
+// order is in which servers are asked: those that are well before others, if these are asked at
+// all; those with fewer requests first, and of equal ones each in its turn.
 func (f *fleet) order() []*server {
 	n := len(f.servers)
 	if n == 0 {
@@ -54,7 +106,10 @@ func (f *fleet) order() []*server {
 	}
 	seen := make(map[*server]state, n) // as it is now: it may change while they are sorted
 	for _, s := range all {
-		seen[s] = state{s.down.Load(), s.busy.Load()}
+		seen[s] = state{s.down(), s.busy.Load()}
+	}
+	if f.spared {
+		all = slices.DeleteFunc(all, func(s *server) bool { return seen[s].down })
 	}
 	slices.SortStableFunc(all, func(a, b *server) int {
 		x, y := seen[a], seen[b]
@@ -72,7 +127,7 @@ func (f *fleet) order() []*server {
 // up is how many are well.
 func (f *fleet) up() (n int) {
 	for _, s := range f.servers {
-		if !s.down.Load() {
+		if !s.down() {
 			n++
 		}
 	}
@@ -114,10 +169,14 @@ func (p *Proxy) ask(ctx context.Context, s *server) error {
 
 // mark takes note of how a server is, and says so when that has changed.
 func (p *Proxy) mark(f *fleet, s *server, err error) {
-	switch {
-	case err != nil && !s.down.Swap(true):
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch down := s.well.Err() != nil; {
+	case err != nil && !down:
+		s.fall()
 		p.opt.Log.Warn("a "+f.what+" server is not well", "server", s.url, "error", err)
-	case err == nil && s.down.Swap(false):
+	case err == nil && down:
+		s.rise()
 		p.opt.Log.Info("a "+f.what+" server is well again", "server", s.url)
 	}
 }

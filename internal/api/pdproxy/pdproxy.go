@@ -87,6 +87,7 @@ func New(o Options) (*Proxy, error) {
 	if p.prefill, err = newFleet("prefill", o.Prefill); err != nil {
 		return nil, err
 	}
+	p.prefill.spared = true
 	if p.decode, err = newFleet("decode", o.Decode); err != nil {
 		return nil, err
 	}
@@ -177,10 +178,10 @@ func (p *Proxy) decline(params json.RawMessage) {
 // dropped are the fields that have no meaning for the one token that a prefill server is asked for,
 // or that it would do work for in vain.
 var dropped = []string{"stream", "stream_options", "n", "best_of", "logprobs", "top_logprobs",
-	"prompt_logprobs", "min_tokens", "max_completion_tokens", "echo", "stop", "stop_token_ids",
-	"response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-	"guided_grammar", "return_token_ids", "return_metrics", "thinking_token_budget",
-	"repetition_detection"}
+	"logprob_token_ids", "prompt_logprobs", "min_tokens", "max_completion_tokens", "echo", "stop",
+	"stop_token_ids", "response_format", "structured_outputs", "guided_json", "guided_regex",
+	"guided_choice", "guided_grammar", "return_token_ids", "return_metrics",
+	"thinking_token_budget", "repetition_detection"}
 
 // prefillBody is what a prefill server is asked, nil for what is not split.
 func prefillBody(body []byte) []byte {
@@ -219,7 +220,6 @@ func (p *Proxy) compute(r *http.Request, body []byte) (params json.RawMessage, s
 			"error", err)
 		return nil, ""
 	}
-	defer s.busy.Add(-1)
 	defer answer.Body.Close()
 	var a struct {
 		Params json.RawMessage `json:"kv_transfer_params"`
@@ -241,30 +241,36 @@ var again = []int{http.StatusBadGateway, http.StatusServiceUnavailable, overload
 
 // send asks the servers of a fleet, one after the other, until one has an answer that has begun.
 // The last one's answer counts, whatever it is. It asks no more of them once too many have ended
-// with the request. The caller closes its body and takes the request off the server's busy ones.
+// with the request. The caller closes its body.
 func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*http.Response,
 	*server, error) {
-	var errs []error
 	order := f.order()
+	if len(order) == 0 {
+		return nil, nil, fmt.Errorf("no %s server is well", f.what)
+	}
+	var errs []error
 	for i, s := range order {
-		q, err := http.NewRequestWithContext(r.Context(), r.Method, s.url+r.URL.RequestURI(),
+		ctx, end := f.take(r.Context(), s)
+		q, err := http.NewRequestWithContext(ctx, r.Method, s.url+r.URL.RequestURI(),
 			bytes.NewReader(body))
 		if err != nil {
+			end()
 			return nil, nil, err
 		}
 		copyHeader(q.Header, r.Header)
 		q.Header.Del("Accept-Encoding")
 		has.ask(q.Header)
-		s.busy.Add(1)
 		answer, err := p.client.Do(q)
-		if err == nil && (i == len(order)-1 || !slices.Contains(again, answer.StatusCode)) {
-			return answer, s, nil
-		}
-		s.busy.Add(-1)
-		if r.Context().Err() != nil {
-			if err == nil {
-				answer.Body.Close()
+		if err == nil {
+			answer.Body = &taken{answer.Body, end}
+			if i == len(order)-1 || !slices.Contains(again, answer.StatusCode) {
+				return answer, s, nil
 			}
+			answer.Body.Close()
+		} else {
+			end()
+		}
+		if r.Context().Err() != nil {
 			return nil, nil, r.Context().Err()
 		}
 		if err != nil {
@@ -275,7 +281,6 @@ func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*ht
 			}
 			continue
 		}
-		answer.Body.Close()
 		errs = append(errs, fmt.Errorf("%s: %s", s.url, answer.Status))
 	}
 	return nil, nil, errors.Join(errs...)

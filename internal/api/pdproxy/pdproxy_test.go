@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,7 +191,8 @@ func TestSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, url := newProxy(t, []*backend{pre}, []*backend{dec}, tr.Add)
-	const body = `{"prompt": "a<b", "max_tokens": 7, "max_completion_tokens":9, "stream": true, "n": 2, "seed": 12345678901234567}`
+	const body = `{"prompt": "a<b", "max_tokens": 7, "max_completion_tokens":9, "stream": true, ` +
+		`"n": 2, "logprobs": 1, "logprob_token_ids": [5], "seed": 12345678901234567}`
 	status, text, header := post(t, url+"/v1/completions?x=1", body)
 	if status != 200 || text != "the answer" || header.Get("X-From") != "there" {
 		t.Errorf("%d %q %v", status, text, header)
@@ -304,6 +306,60 @@ func TestServersFail(t *testing.T) {
 		e.RequestID != header.Get("Request-Id") || e.RequestID == "" {
 		t.Errorf("an Anthropic client without a server: %d %s, %v", status, text, err)
 	}
+}
+
+// TestHungPrefill: a prefill server that is not well holds up no request, neither one that it has
+// nor those that come later.
+func TestHungPrefill(t *testing.T) {
+	var well atomic.Bool
+	well.Store(true)
+	asked := make(chan struct{}, 10)
+	hung := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/health":
+			_, _ = io.ReadAll(r.Body)
+			asked <- struct{}{}
+			<-r.Context().Done()
+		case !well.Load():
+			w.WriteHeader(503)
+		}
+	}))
+	t.Cleanup(hung.Close)
+	pre, dec := &backend{Server: hung}, newBackend(t, "the answer")
+	p, url := newProxy(t, []*backend{pre}, []*backend{dec}, nil)
+	ask := func() <-chan string {
+		answer := make(chan string, 1)
+		go func() {
+			_, text, _ := post(t, url+"/v1/completions", `{"prompt":"a"}`)
+			answer <- text
+		}()
+		return answer
+	}
+	first := ask()
+	<-asked
+	well.Store(false)
+	p.look(t.Context())
+	for i, answer := range []<-chan string{first, ask()} {
+		select {
+		case text := <-answer:
+			if text != "the answer" {
+				t.Errorf("request %d: %q", i, text)
+			}
+		case <-asked:
+			t.Fatal("a server that is not well is asked")
+		case <-time.After(10 * time.Second):
+			t.Fatalf("request %d waits", i)
+		}
+	}
+	if n := p.prefill.servers[0].busy.Load(); n != 0 {
+		t.Errorf("the server has %d requests", n)
+	}
+	well.Store(true)
+	p.look(t.Context())
+	last := ask()
+	<-asked
+	p.mark(p.prefill, p.prefill.servers[0], io.EOF)
+	<-last
 }
 
 // TestStreams passes on events as they come, and a break as one; a client that goes away ends the

@@ -95,7 +95,6 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte
 			}
 			err = has.forward(w, answer)
 			answer.Body.Close()
-			s.busy.Add(-1)
 			if errors.Is(err, errCut) {
 				p.mark(p.decode, s, err)
 				has.ended++

@@ -30,9 +30,9 @@ func (x *Exchange) Check(k *kvtransfer.Ticket, handOver bool, i int) error {
 		return nil
 	case !x.config.Consumes():
 		return &TicketError{"do_remote_prefill", "the server is a kv_producer"}
-	case k.Tokens < 1 || k.Tokens%x.shape.BlockSize != 0:
-		return &TicketError{"remote_num_tokens", fmt.Sprintf("%d tokens do not fill blocks of %d "+
-			"(--block-size)", k.Tokens, x.shape.BlockSize)}
+	case k.Tokens < 1:
+		return &TicketError{"remote_num_tokens", fmt.Sprintf("is %d, must be at least 1",
+			k.Tokens)}
 	case x.token != nil && !k.SealedBy(x.token):
 		return &TicketError{"remote_seal", "it was not made by a server with this one's " +
 			"--cluster-token-file"}

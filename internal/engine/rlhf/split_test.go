@@ -12,9 +12,13 @@ import (
 )
 
 // splitting opens a server that exchanges KV blocks and has no other use for those of before.
-func splitting(t *testing.T, tp int) *server {
+func splitting(t *testing.T, tp int) *server { return splittingBlocks(t, tp, 16) }
+
+// splittingBlocks is splitting with blocks of a size.
+func splittingBlocks(t *testing.T, tp, size int) *server {
 	t.Helper()
 	s := open(t, func(c *config.Config) {
+		c.Cache.BlockSize = size
 		c.Cache.PrefixCaching = false
 		if c.Parallel.TensorParallelSize = tp; tp > 1 {
 			c.Parallel.Backend = "mp"
@@ -102,6 +106,39 @@ func TestSplitAfterUpdates(t *testing.T) {
 			!step.exchange {
 			t.Errorf("%s, with a ticket from before: %v, alone %v; %d tokens came", step.what, got,
 				alone, cached)
+		}
+	}
+}
+
+// TestSplitAfterReset empties the producer's prefix cache while another server has yet to fetch
+// blocks: they stay what they were until it has.
+func TestSplitAfterReset(t *testing.T) {
+	from, to := splitting(t, 1), splitting(t, 1)
+	producer, consumer := from.engines[0], to.engines[0]
+	alone, _ := goOn(t, consumer, nil)
+	k := ticket(t, producer)
+	done, err := from.ResetPrefixCache(t.Context(), false, false)
+	if ok(t, err); !done {
+		t.Error("the prefix cache was not emptied")
+	}
+	each(t, submit(t, producer, request(producer, "Who was there first? "+splitQuestion, 1)),
+		func(engine.Delta) {})
+	got, cached := goOn(t, consumer, k)
+	if !reflect.DeepEqual(got, alone) || cached == 0 {
+		t.Errorf("%v, alone %v; %d tokens came", got, alone, cached)
+	}
+}
+
+// TestSplitOtherBlocks: a server whose blocks are larger computes what others have of a prompt,
+// whether or not that fills blocks of its own.
+func TestSplitOtherBlocks(t *testing.T) {
+	producer := splitting(t, 1).engines[0]
+	for _, size := range []int{32, 48} {
+		consumer := splittingBlocks(t, 1, size).engines[0]
+		alone, _ := goOn(t, consumer, nil)
+		got, cached := goOn(t, consumer, ticket(t, producer))
+		if !reflect.DeepEqual(got, alone) || cached > 0 {
+			t.Errorf("blocks of %d: %v, alone %v; %d tokens came", size, got, alone, cached)
 		}
 	}
 }

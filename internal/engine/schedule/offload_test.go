@@ -47,3 +47,32 @@ func TestComputedWhileFetching(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestLoadedTokens counts those of a prompt that come from elsewhere, of which only the last are
+// fetched where there is a window.
+func TestLoadedTokens(t *testing.T) {
+	for window, blocks := range map[int]int{0: 6, 20: 2} {
+		s, err := New(Config{MaxSeqs: 2, MaxTokens: 128, MaxModelLen: 128, BlockSize: 16,
+			Blocks: 16, PrefixCaching: true, ChunkedPrefill: true, Offload: true, Window: window})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Add(&Request{Key: 1, Prompt: make([]int32, 100), Source: 1, Remote: 96,
+			Params: sample.Params{MaxTokens: 4, EOS: -1, Logprobs: sample.NoLogprobs,
+				PromptLogprobs: sample.NoLogprobs}})
+		var p step.Plan
+		s.Schedule(&p)
+		f := s.Fetches(nil)
+		if len(f) != 1 || len(f[0].Blocks) != blocks {
+			t.Fatalf("window %d: %+v", window, f)
+		}
+		s.Fetched(1, blocks)
+		if !s.Schedule(&p) {
+			t.Fatal("no plan")
+		}
+		if st := s.Stats(); st.ExternalQueries != 100 || st.ExternalHits != 96 {
+			t.Errorf("window %d: %d tokens of %d came, not 96 of 100", window, st.ExternalHits,
+				st.ExternalQueries)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func (p *Places) Add(r *Request) {
 func (p *Places) place(r *Request, tokens []int32) (best int) {
 	least := 0
 	for i, s := range p.of {
-		seq := kvcache.NewSequence(r.Salt, r.computesAll())
+		seq := kvcache.NewSequence(r.CacheSalt(), r.computesAll())
 		cost := p.tokens[i] + len(tokens) - max(s.cache.Match(&seq, tokens), s.expected(r))
 		if i == 0 || cost < least {
 			best, least = i, cost

@@ -331,6 +331,13 @@ func TestPlacesBalance(t *testing.T) {
 	if !p.Schedule(&plan) {
 		t.Fatal("no plan")
 	}
+	// What place 0 knows of a prompt is not an adapter's.
+	adapted := prompt(310, 100)
+	adapted.Key, adapted.Adapter = 9998, 1
+	p.Add(adapted)
+	if at, _ := p.Place(adapted.Key); at == 0 {
+		t.Errorf("an adapter's prompt is where the model's is known: %v", p.tokens)
+	}
 	// Place 0 has the most tokens, but of these all but a few are known there.
 	again := prompt(310, 100)
 	again.Key = 9999

@@ -219,8 +219,9 @@ func (s *Scheduler) Fetched(key uint64, n int) {
 	all := min(r.Remote, len(r.tokens)-1)/s.config.BlockSize - r.fetchFrom
 	came := n > 0 && !r.stale && (n >= all || s.config.Window == 0)
 	if came {
-		r.came = min(n, all) * s.config.BlockSize
-		r.computed = r.fetchFrom*s.config.BlockSize + r.came
+		end := (r.fetchFrom + min(n, all)) * s.config.BlockSize
+		// With a window those count, too, that need not come since no later position reads them.
+		r.came, r.computed = end-r.computed, end
 		s.cache.Plan(s.plans)
 		s.cache.Cache(&r.seq, r.tokens, r.computed)
 	}

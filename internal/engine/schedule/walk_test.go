@@ -527,8 +527,9 @@ func (w *walk) lose() {
 	w.due = nil
 }
 
-// forget has the worker compute with other weights from here on: whatever it has computed, keeps
-// for others or is still to get from them is rubbish, and no request may go on from it.
+// forget has the worker compute with other weights from here on: whatever it has computed or is
+// still to get from others is rubbish, and no request may go on from it. What it keeps for others
+// stays as it is until they have read it.
 func (w *walk) forget() {
 	for len(w.due) > 0 {
 		w.apply()
@@ -536,13 +537,20 @@ func (w *walk) forget() {
 	}
 	w.forgot += w.s.Running()
 	w.s.Invalidate()
-	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Entries != 0 || len(w.s.pinned) != 0 {
+	if c := w.s.Stats().Cache; w.s.Running() != 0 || c.Entries != 0 {
 		w.Fatalf("after Forget:\n%v", w.s)
 	}
-	for i := range w.worker.memory {
-		w.worker.memory[i] = 0xf02
+	kept := map[int]bool{}
+	for _, h := range w.pinned {
+		for _, b := range h.Blocks {
+			kept[int(b)] = true
+		}
 	}
-	clear(w.pinned)
+	for i := range w.worker.memory {
+		if !kept[i/w.config.BlockSize] {
+			w.worker.memory[i] = 0xf02
+		}
+	}
 	for _, f := range w.fetches {
 		w.stale[f.Key] = true
 	}

@@ -22,10 +22,10 @@ _ROLES = {
 # would do work for in vain; those of `eagleray route` (internal/api/pdproxy).
 _DROPPED = frozenset(
     (
-        "stream stream_options n best_of logprobs top_logprobs prompt_logprobs min_tokens "
-        "max_completion_tokens echo stop stop_token_ids response_format structured_outputs "
-        "guided_json guided_regex guided_choice guided_grammar return_token_ids "
-        "thinking_token_budget repetition_detection"
+        "stream stream_options n best_of logprobs top_logprobs logprob_token_ids prompt_logprobs "
+        "min_tokens max_completion_tokens echo stop stop_token_ids response_format "
+        "structured_outputs guided_json guided_regex guided_choice guided_grammar "
+        "return_token_ids return_metrics thinking_token_budget repetition_detection"
     ).split()
 )
 
