@@ -112,7 +112,11 @@ func (p *progress) note(at place, e status.Progress, now time.Time) {
 	}
 	p.doing[at] = kind
 	w := p.work[kind]
-	if w == nil {
+	again := w != nil && w.of[at].Done > e.Done // ranks are started in the place of others
+	if again {
+		p.started = now
+	}
+	if w == nil || again {
 		w = &work{began: now, before: e.Done, of: map[place]status.Progress{}}
 		p.work[kind] = w
 	}

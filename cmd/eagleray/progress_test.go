@@ -51,6 +51,10 @@ func TestProgress(t *testing.T) {
 			{time.Second, place{0, -1}, status.Progress{Rank: -1, Phase: "download a",
 				Done: 9 * gb, Total: 10 * gb}},
 		}, "download a [##################--]  90% of 10.00 GB, 1.00 GB/s, 1 s left"},
+		{"a rank that is replaced", false, []report{load(0, 0, 0, 2*gb), load(0, 1, 0, 2*gb),
+			load(time.Second, 0, 2*gb, 2*gb), load(time.Second, 1, 2*gb, 2*gb),
+			load(time.Hour, 1, 0, 2*gb), load(time.Hour+time.Second, 1, 1*gb, 2*gb)},
+			"load  50% of 2.00 GB, 1.00 GB/s, 1 s left"},
 		{"unknown length", true, []report{load(0, 0, 0, 0), load(time.Second, 0, gb, 0)},
 			"load 1.00 GB, 1.00 GB/s"},
 	} {
