@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,10 +52,6 @@ func TestProgress(t *testing.T) {
 			{time.Second, place{0, -1}, status.Progress{Rank: -1, Phase: "download a",
 				Done: 9 * gb, Total: 10 * gb}},
 		}, "download a [##################--]  90% of 10.00 GB, 1.00 GB/s, 1 s left"},
-		{"a rank that is replaced", false, []report{load(0, 0, 0, 2*gb), load(0, 1, 0, 2*gb),
-			load(time.Second, 0, 2*gb, 2*gb), load(time.Second, 1, 2*gb, 2*gb),
-			load(time.Hour, 1, 0, 2*gb), load(time.Hour+time.Second, 1, 1*gb, 2*gb)},
-			"load  50% of 2.00 GB, 1.00 GB/s, 1 s left"},
 		{"unknown length", true, []report{load(0, 0, 0, 0), load(time.Second, 0, gb, 0)},
 			"load 1.00 GB, 1.00 GB/s"},
 	} {
@@ -66,6 +63,31 @@ func TestProgress(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestProgressOfAnotherStart counts the time of a load from its own start, not from that of the
+// group that is there or was there before, and tells nothing of a short one.
+func TestProgressOfAnotherStart(t *testing.T) {
+	for _, between := range []status.Event{status.GroupReady{}, status.GroupRestarting{}} {
+		var out bytes.Buffer
+		p := progressTo(&out, false)
+		load := func(done int64) {
+			p.listen(status.Progress{Phase: "load", Done: done, Total: 2e9})
+		}
+		load(0)
+		hour := time.Now().Add(-time.Hour)
+		p.started, p.work["load"].began = hour, hour
+		p.listen(between)
+		load(0)
+		if out.Len() > 0 {
+			t.Errorf("%T: %q is told at once", between, &out)
+		}
+		later := time.Now().Add(time.Second)
+		p.note(place{}, status.Progress{Phase: "load", Done: 1e9, Total: 2e9}, later)
+		if got := p.describe("load", later); !strings.HasSuffix(got, ", 1 s left") {
+			t.Errorf("%T: %q", between, got)
 		}
 	}
 }
