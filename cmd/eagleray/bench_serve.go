@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -264,8 +265,9 @@ func (b *benchServe) run(ctx context.Context) error {
 	for _, failure := range r.Failures(10) {
 		fmt.Fprintln(os.Stderr, "failed request:", failure)
 	}
-	r.Print(os.Stdout, b.percentileMetrics)
-	return b.save(r, served.ID)
+	out := cli.PrintTo(os.Stdout)
+	r.Print(out, b.percentileMetrics)
+	return errors.Join(b.save(r, served.ID), out.Err)
 }
 
 // options checks the flags and turns them into a run, but for the model and the prompts.

@@ -52,7 +52,9 @@ check fails.
 			if cfg.Parallel.Nodes.Headless {
 				return examined(c.Context(), cfg, !noStart)
 			}
-			return examine(c.Context(), cfg, !noStart, asJSON, os.Stdout)
+			out := cli.PrintTo(os.Stdout)
+			err := examine(c.Context(), cfg, !noStart, asJSON, out)
+			return errors.Join(err, out.Err)
 		},
 	}
 	f := c.Flags()

@@ -42,9 +42,13 @@ func newProgress(out *os.File) *progress {
 
 // progressTo shows it through another writer to the same place.
 func progressTo(out io.Writer, terminal bool) *progress {
-	return &progress{line: newLine(out, terminal), work: map[string]*work{},
-		doing: map[place]string{}}
+	p := &progress{line: newLine(out, terminal)}
+	p.anew()
+	return p
 }
+
+// anew forgets what ranks have done: what they report next is of another start.
+func (p *progress) anew() { p.work, p.doing = map[string]*work{}, map[place]string{} }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
@@ -91,20 +95,26 @@ func (l *line) clear() {
 // listen is a status.Listener.
 func (p *progress) listen(event status.Event) {
 	inner, engine := status.Source(event)
-	e, ok := inner.(status.Progress)
-	if !ok {
-		return
+	switch e := inner.(type) {
+	case status.GroupReady, status.GroupRestarting:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.anew()
+	case status.Progress:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		now := time.Now()
+		p.note(place{engine, e.Rank}, e, now)
+		p.show(now, func() string { return p.describe(e.Phase, now) })
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	p.note(place{engine, e.Rank}, e, now)
-	p.show(now, func() string { return p.describe(e.Phase, now) })
 }
 
 // note keeps what a place says of its work. The one it did before is done.
 func (p *progress) note(at place, e status.Progress, now time.Time) {
 	kind := kindOf(e.Phase)
+	if len(p.work) == 0 {
+		p.started = now
+	}
 	if last := p.doing[at]; last != "" && last != kind {
 		done := p.work[last].of[at]
 		done.Done = done.Total

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,31 @@ func TestProgress(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestProgressOfAnotherStart counts the time of a load from its own start, not from that of the
+// group that is there or was there before, and tells nothing of a short one.
+func TestProgressOfAnotherStart(t *testing.T) {
+	for _, between := range []status.Event{status.GroupReady{}, status.GroupRestarting{}} {
+		var out bytes.Buffer
+		p := progressTo(&out, false)
+		load := func(done int64) {
+			p.listen(status.Progress{Phase: "load", Done: done, Total: 2e9})
+		}
+		load(0)
+		hour := time.Now().Add(-time.Hour)
+		p.started, p.work["load"].began = hour, hour
+		p.listen(between)
+		load(0)
+		if out.Len() > 0 {
+			t.Errorf("%T: %q is told at once", between, &out)
+		}
+		later := time.Now().Add(time.Second)
+		p.note(place{}, status.Progress{Phase: "load", Done: 1e9, Total: 2e9}, later)
+		if got := p.describe("load", later); !strings.HasSuffix(got, ", 1 s left") {
+			t.Errorf("%T: %q", between, got)
 		}
 	}
 }

@@ -18,12 +18,16 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/api/anthropic"
 	"github.com/eagleray/eagleray/internal/api/call"
@@ -38,6 +42,9 @@ type Options struct {
 	Prefill, Decode []string
 	// HealthEvery is how often their /health is asked; 0 is 1 s.
 	HealthEvery time.Duration
+	// Silence is how long the machine of a server may be silent that has a request: one that
+	// vanishes closes no connection. 0 is 10 s.
+	Silence time.Duration
 	// MaxBody bounds a request's body in bytes; 0 is 32 MiB.
 	MaxBody int64
 	// Log receives what happens to the servers; nil is silence.
@@ -72,12 +79,14 @@ const headerTimeout = time.Hour
 // New makes a proxy. Errors name the address that is none.
 func New(o Options) (*Proxy, error) {
 	o.HealthEvery = cmp.Or(o.HealthEvery, time.Second)
+	o.Silence = cmp.Or(o.Silence, 10*time.Second)
 	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.MaxIdleConnsPerHost, t.ResponseHeaderTimeout = nil, 256, headerTimeout
+	t.DialContext = dialer(o.Silence).DialContext
 	p := &Proxy{opt: o, client: &http.Client{Transport: t,
 		CheckRedirect: func(*http.Request,
 			[]*http.Request) error {
@@ -95,6 +104,21 @@ func New(o Options) (*Proxy, error) {
 		return nil, errors.New("no decode server is given")
 	}
 	return p, nil
+}
+
+// dialer makes connections that end when nothing comes from the other machine for so long, not even
+// the kernel's word that it has what was sent, or that it is there.
+func dialer(silence time.Duration) *net.Dialer {
+	every := max(time.Second, silence/4) // the kernel counts seconds
+	return &net.Dialer{Timeout: silence,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: every, Interval: every},
+		Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			set := raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
+					int(silence.Milliseconds()))
+			})
+			return errors.Join(set, err)
+		}}
 }
 
 // Watch asks the servers for their health until ctx ends. It returns when nothing of the proxy

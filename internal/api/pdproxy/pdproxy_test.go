@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/api/anthropic"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
@@ -363,7 +366,7 @@ func TestHungPrefill(t *testing.T) {
 }
 
 // TestStreams passes on events as they come, and a break as one; a client that goes away ends the
-// request behind.
+// request behind, which says nothing of the server.
 func TestStreams(t *testing.T) {
 	next, gone := make(chan string), make(chan struct{}, 1)
 	dec := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -386,9 +389,8 @@ func TestStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(p)
-	defer s.Close()
-	for _, cut := range []bool{true, false} {
+	for _, cut := range []bool{false, true} {
+		s := httptest.NewServer(p)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		q, _ := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/completions",
@@ -417,6 +419,10 @@ func TestStreams(t *testing.T) {
 			<-gone
 		}
 		r.Body.Close()
+		s.Close() // waits for the proxy's answer
+		if up := p.decode.up() == 1; up == cut {
+			t.Errorf("cut by the server: %v, which is well: %v", cut, up)
+		}
 	}
 }
 
@@ -536,4 +542,56 @@ func TestGoesOn(t *testing.T) {
 			t.Errorf("%q ends with %q, %v", text, event, err)
 		}
 	})
+}
+
+// TestVanishes has another server go on when the machine of one vanishes, which closes nothing:
+// what is sent to it is dropped.
+func TestVanishes(t *testing.T) {
+	const answer = "data: one\n\ndata: two\n\n"
+	type connection struct{}
+	for _, begun := range []int{0, 11} {
+		over := make(chan struct{})
+		vanishing := httptest.NewUnstartedServer(http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.ReadAll(r.Body)
+				w.Header().Set(resumeHeader, "token")
+				if begun > 0 {
+					_, _ = io.WriteString(w, answer[:begun])
+					_ = http.NewResponseController(w).Flush()
+				}
+				raw, err := r.Context().Value(connection{}).(*net.TCPConn).SyscallConn()
+				drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+				if err == nil {
+					err = raw.Control(func(fd uintptr) {
+						err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET,
+							unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop})
+					})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				<-over
+			}))
+		vanishing.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connection{}, c)
+		}
+		vanishing.Start()
+		defer vanishing.Close()
+		defer close(over)
+		other, _ := resuming(t, answer)
+		// The second has the first turn.
+		p, err := New(Options{Decode: []string{other, vanishing.URL}, Silence: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(p)
+		defer s.Close()
+		began := time.Now()
+		if _, text, _ := post(t, s.URL+"/v1/completions", `{}`); text != answer {
+			t.Errorf("%q", text)
+		}
+		if took := time.Since(began); took < time.Second || took > 20*time.Second {
+			t.Errorf("the answer has taken %v", took)
+		}
+	}
 }

@@ -95,13 +95,13 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, first, whole []byte
 			}
 			err = has.forward(w, answer)
 			answer.Body.Close()
-			if errors.Is(err, errCut) {
-				p.mark(p.decode, s, err)
-				has.ended++
-			}
 		}
 		if r.Context().Err() != nil || errors.Is(err, errGone) {
 			return false // its request ended with the body
+		}
+		if errors.Is(err, errCut) {
+			p.mark(p.decode, s, err)
+			has.ended++
 		}
 		switch {
 		case err == nil:

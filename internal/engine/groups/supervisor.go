@@ -81,7 +81,9 @@ func (s *Supervisor) Start(ctx context.Context, cause error) (*executor.Executor
 		s.launcher = o.Launcher
 	}
 	if err != nil {
-		emitOutput(s.events, err)
+		if cause == nil { // else it is the next one's, which Failed reports
+			emitOutput(s.events, err)
+		}
 		return nil, err
 	}
 	s.mu.Lock()

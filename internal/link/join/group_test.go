@@ -1,9 +1,11 @@
 package join
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
+	"github.com/eagleray/eagleray/internal/link/queue/handshake"
 )
 
 func soon() time.Time { return time.Now().Add(time.Minute) }
@@ -117,6 +120,35 @@ func TestAdmitNamesMissingRank(t *testing.T) {
 	if !errors.As(err, &broke) || broke.Rank != 0 ||
 		!strings.Contains(err.Error(), "start: not all have come within 50ms") {
 		t.Errorf("%v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseAfterReset has nothing to say of a connection whose rank has gone: the cause is
+// another's to tell.
+func TestCloseAfterReset(t *testing.T) {
+	d := listen(t, 2, true)
+	inv := d.Invitation(0)
+	token, err := handshake.ParseToken(inv.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := handshake.Dial(t.Context(), inv.Endpoint, token, handshake.Identity{
+		Instance: inv.Endpoint.Instance, PID: 1, Binary: d.Binary()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.conns[0], err = d.listener.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	raw := c.Conn.(*tls.Conn).NetConn().(*net.TCPConn)
+	if err := errors.Join(raw.SetLinger(0), raw.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Receive(d.conns[0], new(Location)); err == nil {
+		t.Error("the rank has not gone")
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)

@@ -60,7 +60,7 @@ func (l *Listener) shake(raw net.Conn) (c *Conn, id Identity, fresh bool, err er
 			c.Session = newSession()
 			return c.Session, nil
 		}
-		c.Session, fresh, err = l.ranks.register(id)
+		c.Session, fresh, err = l.ranks.register(id, c)
 		return c.Session, err
 	})
 	c.Peer, _, err = serve(conn, binding, g)
@@ -139,13 +139,4 @@ func drain(raw net.Conn, err error, deadline time.Time) {
 
 // abort closes a connection at once. To close TLS properly writes an alert, and waits for it
 // seconds.
-func abort(c net.Conn) {
-	for {
-		below, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		c = below.NetConn()
-	}
-	c.Close()
-}
+func abort(c net.Conn) { socketOf(c).Close() }

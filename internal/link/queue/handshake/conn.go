@@ -25,6 +25,31 @@ type Conn struct {
 // NetConn returns the connection below, as (*tls.Conn).NetConn does.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
+// socketOf is the connection at the bottom.
+func socketOf(c net.Conn) net.Conn {
+	for {
+		below, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = below.NetConn()
+	}
+}
+
+// ended says that the peer has closed the connection, or was reset.
+func (c *Conn) ended() (yes bool) {
+	raw, err := socketOf(c).(syscall.Conn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		yes = err == nil && n > 0
+	})
+	return yes || err != nil
+}
+
 // ErrNoPassing says that no file can be passed over this connection, or that none arrived. The
 // stream is intact and both sides know: they go on without the file.
 var ErrNoPassing = errors.New("handshake: connection cannot pass a file")

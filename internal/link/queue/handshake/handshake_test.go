@@ -230,6 +230,43 @@ func TestRankTaken(t *testing.T) {
 	})
 }
 
+// TestEndedBeforeAccepted gives the rank of a worker that has ended, and was not accepted yet, to
+// another one.
+func TestEndedBeforeAccepted(t *testing.T) {
+	both(t, func(t *testing.T, network string) {
+		f := listen(t, nil)
+		dial := func(pid int) *Conn {
+			c, err := Dial(short(t), f.via(network), f.token, Identity{Rank: 1, PID: pid})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		for pid := range 2 {
+			socketOf(dial(pid)).Close()
+			waitFor(t, func() bool {
+				f.ranks.mu.Lock()
+				defer f.ranks.mu.Unlock()
+				h := f.ranks.holders[1]
+				return h.id.PID == pid && h.waiting.ended()
+			})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if d, err := f.Accept(ctx); err == nil {
+			t.Errorf("%+v is accepted", d.Peer)
+		}
+		w := dial(2)
+		defer w.Close()
+		d, err := f.Accept(short(t))
+		if err != nil || d.Peer.PID != 2 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		defer d.Close()
+		talk(t, d, w)
+	})
+}
+
 // TestOneOfMany lets many workers dial for one rank at once: exactly one gets it.
 func TestOneOfMany(t *testing.T) {
 	f := listen(t, nil)
@@ -241,7 +278,7 @@ func TestOneOfMany(t *testing.T) {
 			e := f.via([]string{"unix", "tcp"}[pid%2])
 			c, err := Dial(short(t), e, f.token, Identity{Rank: 3, PID: pid})
 			if err == nil {
-				c.Close()
+				t.Cleanup(func() { c.Close() })
 				mu.Lock()
 				won++
 				mu.Unlock()

@@ -126,13 +126,18 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		return nil, net.ErrClosed
 	default:
 	}
-	select {
-	case c := <-l.ready:
-		return c, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("accept worker: %w", ctx.Err())
-	case <-l.closing:
-		return nil, net.ErrClosed
+	for {
+		select {
+		case c := <-l.ready:
+			if l.o.Shared || l.ranks.accept(c) {
+				return c, nil
+			}
+			abort(c)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("accept worker: %w", ctx.Err())
+		case <-l.closing:
+			return nil, net.ErrClosed
+		}
 	}
 }
 

@@ -15,6 +15,8 @@ func newSession() Session {
 type holder struct {
 	id      Identity
 	session Session
+	// waiting is its connection, until that is accepted.
+	waiting *Conn
 }
 
 // ranks maps each registered rank to its worker.
@@ -23,9 +25,10 @@ type ranks struct {
 	holders map[int]holder
 }
 
-// register enters a worker that starts, or finds the session of a worker that resumes. fresh says
-// that this call entered it.
-func (r *ranks) register(id Identity) (s Session, fresh bool, err error) {
+// register enters a worker that starts by a connection, or finds the session of a worker that
+// resumes. fresh says that this call entered it. One that has ended before it was accepted is no
+// holder: its node may have gone, and another one have its rank.
+func (r *ranks) register(id Identity, c *Conn) (s Session, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, registered := r.holders[id.Rank]
@@ -36,13 +39,33 @@ func (r *ranks) register(id Identity) (s Session, fresh bool, err error) {
 		}
 		return h.session, false, nil
 	}
-	if registered {
+	if registered && (h.waiting == nil || !h.waiting.ended()) {
 		return Session{}, false, refuse(RankTaken, "rank %d is held by pid %d, not given to pid %d",
 			id.Rank, h.id.PID, id.PID)
 	}
-	h = holder{id: id, session: newSession()}
+	h = holder{id, newSession(), c}
 	r.holders[id.Rank] = h
 	return h.session, true, nil
+}
+
+// accept says whether a connection is that of a holder, and has not ended while it waited: then its
+// rank is free again.
+func (r *ranks) accept(c *Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rank := c.Peer.Rank
+	h, ok := r.holders[rank]
+	switch {
+	case !ok || h.session != c.Session:
+		return false
+	case h.waiting == c && c.ended():
+		delete(r.holders, rank)
+		return false
+	case h.waiting == c:
+		h.waiting = nil
+		r.holders[rank] = h
+	}
+	return true
 }
 
 // release deregisters the rank if s is still its session.
