@@ -32,13 +32,13 @@ func (c *Config) answerFlags(f *pflag.FlagSet) {
 	a := &c.Server.Answers
 	f.IntVar(&a.StreamInterval, "stream-interval", a.StreamInterval,
 		"tokens for each event of a stream but the first and the last one")
-	toggle(f, &a.ForceIncludeUsage, "enable-force-include-usage",
+	f.BoolVar(&a.ForceIncludeUsage, "enable-force-include-usage", false,
 		"end every stream with its usage, asked for or not")
-	toggle(f, &a.PerRequestMetrics, "enable-per-request-metrics",
+	f.BoolVar(&a.PerRequestMetrics, "enable-per-request-metrics", false,
 		"tell in each answer how long it took, as a request does that sets return_metrics")
-	toggle(f, &a.TokensAsTokenIDs, "return-tokens-as-token-ids",
+	f.BoolVar(&a.TokensAsTokenIDs, "return-tokens-as-token-ids", false,
 		"show tokens in log-probabilities as token_id:N")
-	toggle(f, &a.TokenizerInfo, "enable-tokenizer-info-endpoint",
+	f.BoolVar(&a.TokenizerInfo, "enable-tokenizer-info-endpoint", false,
 		"answer GET /tokenizer_info with tokenizer_config.json and the chat template")
 	f.Var(&object{&a.ChatTemplateKwargs}, "default-chat-template-kwargs",
 		"JSON object of variables for the chat template, such as "+

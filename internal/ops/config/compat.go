@@ -15,9 +15,6 @@ import (
 func Compat(f *pflag.FlagSet) []compat.Entry {
 	var list []compat.Entry
 	f.VisitAll(func(x *pflag.Flag) {
-		if x.Hidden && strings.HasPrefix(x.Name, "no-") {
-			return
-		}
 		known, isKnown := x.Value.(*knownValue)
 		e := compat.Entry{Name: "--" + x.Name, Status: compat.Same}
 		switch note, found := flagNotes[x.Name]; {

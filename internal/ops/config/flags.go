@@ -119,7 +119,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"and head, which fp8_per_token_head and int8 (int8_per_token_head) always have")
 	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0,
 		"number of KV cache blocks, whatever their size")
-	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
+	f.BoolVar(&k.PrefixCaching, "enable-prefix-caching", k.PrefixCaching,
+		"share the KV cache of equal beginnings")
 
 	k.Offloading.flagsOf(f)
 	f.Var(&c.Transfer, "kv-transfer-config",
@@ -143,9 +144,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&p.DataParallelSize, "data-parallel-size", p.DataParallelSize,
 		"engines that share the requests, each with ranks and a KV cache of its own; with "+
 			"--enable-expert-parallel they share the experts and step together (-dp)")
-	toggle(f, &p.ExpertParallel, "enable-expert-parallel",
+	f.BoolVar(&p.ExpertParallel, "enable-expert-parallel", false,
 		"have ranks hold whole experts of a mixture instead of a share of each (-ep)")
-	toggle(f, &p.EPLB.Enabled, "enable-eplb",
+	f.BoolVar(&p.EPLB.Enabled, "enable-eplb", false,
 		"move experts between ranks while they serve, so that ranks have equal loads")
 	f.IntVar(&p.EPLB.Redundant, "num-redundant-experts", 0,
 		"experts of each layer that have a copy on another rank, or several")
@@ -196,14 +197,15 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.Var(&count{value: &s.MaxNumSeqs}, "max-num-seqs", "most requests that run at once")
 	f.Var(&count{value: &s.MaxNumBatchedTokens}, "max-num-batched-tokens",
 		"most tokens computed in one step")
-	toggle(f, &s.ChunkedPrefill, "enable-chunked-prefill", "cut prompts to fit a step")
+	f.BoolVar(&s.ChunkedPrefill, "enable-chunked-prefill", s.ChunkedPrefill,
+		"cut prompts to fit a step")
 	f.IntVar(&s.LongPrefillTokenThreshold, "long-prefill-token-threshold", 0,
 		"most tokens of one prompt in a step; 0 is no limit")
 	f.StringVar(&s.Policy, "scheduling-policy", s.Policy,
 		"order of waiting requests: fcfs or priority")
 	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", s.MaxNumQueuedReqs,
 		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
-	toggle(f, &s.Async, "async-scheduling",
+	f.BoolVar(&s.Async, "async-scheduling", s.Async,
 		"plan the next step while the ranks compute the one before")
 	f.Var(&c.Speculative, "speculative-config",
 		"JSON object of how tokens are guessed that a step verifies, which changes no result, "+
@@ -230,7 +232,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"how long no worker may move during a step before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 
-	toggle(f, &c.Server.EnableSleepMode, "enable-sleep-mode",
+	f.BoolVar(&c.Server.EnableSleepMode, "enable-sleep-mode", false,
 		"answer /sleep and /wake_up, which give memory back and take it again")
 
 	r := &c.Recovery
@@ -297,7 +299,7 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	s := &c.Server
 	f.StringVar(&s.Host, "host", s.Host, "address to listen on")
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
-	toggle(f, &c.Parallel.Nodes.Headless, "headless",
+	f.BoolVar(&c.Parallel.Nodes.Headless, "headless", false,
 		"run the ranks of a node of --nnodes other than node 0, without the API")
 	f.StringArrayVar(&s.APIKeys, "api-key", nil,
 		"key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
@@ -317,20 +319,21 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"answer with an X-Request-Id header")
 	f.BoolVar(&s.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
 		"report cached tokens in usage")
-	toggle(f, &s.EnableRLHF, "enable-rlhf",
+	f.BoolVar(&s.EnableRLHF, "enable-rlhf", false,
 		"answer the routes of a trainer: pauses, sleep, updates of the weights")
-	toggle(f, &s.EnableElasticEP, "enable-elastic-ep",
+	f.BoolVar(&s.EnableElasticEP, "enable-elastic-ep", false,
 		"answer /scale_elastic and vLLM's /scale_elastic_ep, as a server with --api-key does")
 	f.StringSliceVar(&s.AllowedLocalWeights, "allowed-local-weights", nil,
 		"folders, beside the model's own, below which /update_weights may name files")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
-	toggle(f, &s.DisableDocs, "disable-fastapi-docs", "do not answer /openapi.json and /docs")
+	f.BoolVar(&s.DisableDocs, "disable-fastapi-docs", false,
+		"do not answer /openapi.json and /docs")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")
 	m := &c.Model
-	toggle(f, &m.EnableAutoToolChoice, "enable-auto-tool-choice",
+	f.BoolVar(&m.EnableAutoToolChoice, "enable-auto-tool-choice", m.EnableAutoToolChoice,
 		"let the model choose whether to call the tools of a request")
-	toggle(f, &m.ExcludeToolsWhenToolChoiceNone, "exclude-tools-when-tool-choice-none",
+	f.BoolVar(&m.ExcludeToolsWhenToolChoiceNone, "exclude-tools-when-tool-choice-none", false,
 		"leave tools out of the prompt when the request says that none is to be called")
 	f.StringVar(&m.ToolCallParser, "tool-call-parser", m.ToolCallParser,
 		"how the model writes calls of tools: a name, auto for what its chat template shows, or "+
