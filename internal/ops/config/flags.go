@@ -214,6 +214,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Choices(f, "scheduling-policy", policies...)
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)
+	DefineKnown(f, serverKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
 	DefineKnown(f, foreignKnown, &c.Warnings)
 	DefineKnown(f, newestKnown, &c.Warnings)
@@ -317,8 +318,6 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.RootPath, "root-path", "", "path prefix under which a proxy serves this server")
 	f.BoolVar(&s.EnableRequestIDHeaders, "enable-request-id-headers", false,
 		"answer with an X-Request-Id header")
-	f.BoolVar(&s.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
-		"report cached tokens in usage")
 	f.BoolVar(&s.EnableRLHF, "enable-rlhf", false,
 		"answer the routes of a trainer: pauses, sleep, updates of the weights")
 	f.BoolVar(&s.EnableElasticEP, "enable-elastic-ep", false,
@@ -330,14 +329,6 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 		"do not answer /openapi.json and /docs")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")
-	m := &c.Model
-	f.BoolVar(&m.EnableAutoToolChoice, "enable-auto-tool-choice", m.EnableAutoToolChoice,
-		"let the model choose whether to call the tools of a request")
-	f.BoolVar(&m.ExcludeToolsWhenToolChoiceNone, "exclude-tools-when-tool-choice-none", false,
-		"leave tools out of the prompt when the request says that none is to be called")
-	f.StringVar(&m.ToolCallParser, "tool-call-parser", m.ToolCallParser,
-		"how the model writes calls of tools: a name, auto for what its chat template shows, or "+
-			"none")
 	f.StringVar(&s.LogFormat, "log-format", s.LogFormat,
 		"lines for people (text), key=value (logfmt) or json; auto is text on a terminal, else "+
 			"logfmt")
@@ -356,14 +347,12 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
 		"seconds SIGTERM gives requests to finish (--drain-timeout is the same)")
 	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
-	Choices(f, "tool-call-parser", toolParsers()...)
 	Choices(f, "log-format", logging.Formats...)
 	Choices(f, "metrics-prefix", "vllm", "eagleray", "eagleray,vllm")
 	Paths(f, PathFile, "api-key-file")
 	Paths(f, PathFolder, "store-dir", "allowed-local-weights")
-	c.answerFlags(f)
+	c.AnswerFlags(f)
 	c.transportFlags(f)
 	c.observeFlags(f)
-	DefineKnown(f, serverKnown, &c.Warnings)
-	markGroup(f, "Frontend")
+	markGroup(f, frontend)
 }

@@ -67,7 +67,7 @@ func Expand(f *pflag.FlagSet, args []string) []string {
 		list = ""
 		next := i + 1
 		if of, path, member := strings.Cut(name, "."); member && (has || next < len(args)) {
-			if x := lookupLong(f, longName(of)); x != nil {
+			if x := lookupLong(f, longName(f, of)); x != nil {
 				if !has {
 					value, i = args[next], next
 				}
@@ -75,7 +75,7 @@ func Expand(f *pflag.FlagSet, args []string) []string {
 				continue
 			}
 		}
-		name = longName(name)
+		name = longName(f, name)
 		if x := opposite(f, name); x != nil {
 			name, value, has = "--"+x.Name, contrary(cmp.Or(value, x.NoOptDefVal)), true
 		}
@@ -91,8 +91,14 @@ func Expand(f *pflag.FlagSet, args []string) []string {
 	return given.appendTo(out)
 }
 
-// longName is what a short flag stands for; other names are returned as they are.
-func longName(name string) string { return cmp.Or(short[name], name) }
+// longName is what a short flag stands for; other names, and those of f's own, are returned as they
+// are.
+func longName(f *pflag.FlagSet, name string) string {
+	if len(name) == 2 && f.ShorthandLookup(name[1:]) != nil {
+		return name
+	}
+	return cmp.Or(short[name], name)
+}
 
 // lookupLong is the flag that is written --name, nil for none.
 func lookupLong(f *pflag.FlagSet, name string) *pflag.Flag {
