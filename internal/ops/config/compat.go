@@ -176,8 +176,8 @@ var flagNotes = map[string]compat.Entry{
 	// The server.
 	"host": differs("127.0.0.1 by default"),
 	"port": same("0 is any free one"),
-	"api-key": differs("guards every route but /health, /readyz, /livez, /ping " +
-		"and /version"), "api-key-file": ours("keys, one a line"),
+	"api-key": differs("guards every route but /health, /readyz, /livez, /ping, /version, /docs, " +
+		"/openapi.json and the page's files"), "api-key-file": ours("keys, one a line"),
 	"allowed-origins": differs("none by default but pages of this machine; vLLM's is *"),
 	"allowed-hosts": ours("names accepted in Host; bound to loopback only those of this " +
 		"machine"), "allowed-local-weights": ours("folders of " +
