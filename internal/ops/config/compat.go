@@ -127,9 +127,6 @@ var flagNotes = map[string]compat.Entry{
 		"steps of all"),
 	"data-parallel-rank":       same("the label engine of metrics; servers do not meet"),
 	"data-parallel-start-rank": same("the label engine of metrics; servers do not meet"),
-	"data-parallel-backend":    same("--distributed-executor-backend"),
-	"data-parallel-address":    same("--master-addr"),
-	"data-parallel-rpc-port":   same("--master-port"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),
 	"cpu-threads": ours("cores of each rank"),

@@ -522,6 +522,26 @@ func TestFillOpposites(t *testing.T) {
 	}
 }
 
+// TestOtherNames: a flag of the command line wins over another name of it in the file and in the
+// environment, which stand for it where it is not given.
+func TestOtherNames(t *testing.T) {
+	t.Setenv("EAGLERAY_DATA_PARALLEL_ADDRESS", "environment")
+	t.Setenv("EAGLERAY_DRAIN_TIMEOUT", "7")
+	c, f := flags()
+	if err := f.Parse([]string{"--distributed-executor-backend=uni"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Fill(f, "", map[string][]string{"data-parallel-backend": {"mp"},
+		"data-parallel-rpc-port": {"5"}}); err != nil {
+		t.Fatal(err)
+	}
+	n := &c.Parallel.Nodes
+	if c.Parallel.Backend != "uni" || n.MasterPort != 5 || n.Master != "environment" ||
+		c.Server.ShutdownTimeoutSeconds != 7 {
+		t.Errorf("%+v, %d s", c.Parallel, c.Server.ShutdownTimeoutSeconds)
+	}
+}
+
 // TestRayAddress: who gives the address of a cluster means it. In the environment it says only
 // where Ray is.
 func TestRayAddress(t *testing.T) {

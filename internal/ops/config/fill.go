@@ -93,11 +93,18 @@ func hint(f *pflag.FlagSet, name string) string {
 	return ""
 }
 
-// lookup finds the environment variable that stands for a flag, or for the opposite of a switch;
-// name is "" when none is set.
+// lookup finds the environment variable that stands for a flag, by any of its names, or for the
+// opposite of a switch; name is "" when none is set.
 func lookup(f *pflag.FlagSet, flag *pflag.Flag) (name, value string) {
 	if name, value = variable(flag.Name); name != "" {
 		return name, value
+	}
+	for other, of := range otherNames {
+		if of == flag.Name {
+			if name, value = variable(other); name != "" {
+				return name, value
+			}
+		}
 	}
 	for _, other := range opposites(flag.Name) {
 		if isSwitch(flag) && f.Lookup(other) == nil {
@@ -114,10 +121,15 @@ func lookup(f *pflag.FlagSet, flag *pflag.Flag) (name, value string) {
 	return "", ""
 }
 
+// variableOf is the name of a flag's environment variable.
+func variableOf(flag string) string {
+	return Env + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
 // variable is the environment variable of a flag's name, and its value; name is "" when it is not
 // set.
 func variable(flag string) (name, value string) {
-	name = Env + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	name = variableOf(flag)
 	// For a service called eagleray Kubernetes sets EAGLERAY_PORT=tcp://…, which is not meant for
 	// us.
 	if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(v, "tcp://") &&

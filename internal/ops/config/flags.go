@@ -23,7 +23,9 @@ func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(for
 
 // otherNames are further names of flags.
 var otherNames = map[string]string{"drain-timeout": "shutdown-timeout",
-	"system-prompt": "system", "device-memory-utilization": "gpu-memory-utilization"}
+	"system-prompt": "system", "device-memory-utilization": "gpu-memory-utilization",
+	"data-parallel-backend": "distributed-executor-backend",
+	"data-parallel-address": "master-addr", "data-parallel-rpc-port": "master-port"}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len; and by their other names.
@@ -159,8 +161,6 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
 			"(default: uni for one rank, else mp)")
-	f.StringVar(&p.Backend, "data-parallel-backend", "",
-		"mp or ray: what --distributed-executor-backend says, too")
 	f.StringVar(&p.Device, "device", p.Device,
 		"what computes: cpu, or cuda, which was right on the one GPU it ran on, and slow there")
 	f.BoolVar(&p.Eager, "enforce-eager", false,
@@ -181,14 +181,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Choices(f, "cpu-isa", instructionSets...)
 
 	c.nodeFlags(f)
-	f.StringVar(&p.Nodes.Master, "data-parallel-address", "", "what --master-addr says, too")
-	f.IntVar(&p.Nodes.MasterPort, "data-parallel-rpc-port", p.Nodes.MasterPort,
-		"what --master-port says, too")
-	for _, name := range []string{"data-parallel-size-local", "data-parallel-backend",
-		"data-parallel-address", "data-parallel-rpc-port"} {
-		f.Lookup(name).Hidden = true
-	}
-	Choices(f, "data-parallel-backend", "mp", "ray")
+	f.Lookup("data-parallel-size-local").Hidden = true
 	markGroup(f, "ParallelConfig")
 	c.rayFlags(f)
 	markGroup(f, "RayConfig")
@@ -346,7 +339,6 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 			"eagleray,vllm for both")
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
 		"seconds SIGTERM gives requests to finish (--drain-timeout is the same)")
-	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
 	Choices(f, "log-format", logging.Formats...)
 	Choices(f, "metrics-prefix", "vllm", "eagleray", "eagleray,vllm")
 	Paths(f, PathFile, "api-key-file")

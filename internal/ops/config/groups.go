@@ -91,11 +91,11 @@ func Find(f *pflag.FlagSet, topic string) []*pflag.Flag {
 
 // Names are the other spellings of a flag: environment variables, and further names.
 func Names(x *pflag.Flag) []string {
-	names := []string{Env + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))}
+	names := []string{variableOf(x.Name)}
 	names = append(names, x.Annotations[aliases]...)
 	for other, name := range otherNames {
 		if name == x.Name {
-			names = append(names, "--"+other)
+			names = append(names, "--"+other, variableOf(other))
 		}
 	}
 	for letters, name := range short {

@@ -22,8 +22,8 @@ var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipelin
 	"-dc": "--diffusion-config", "-sc": "--speculative-config",
 	"-asc": "--api-server-count", "-dpl": "--data-parallel-size-local",
 	"-dpn": "--data-parallel-rank", "-dpr": "--data-parallel-start-rank",
-	"-dpa": "--data-parallel-address", "-dpp": "--data-parallel-rpc-port",
-	"-dpb": "--data-parallel-backend", "-dph": "--data-parallel-hybrid-lb",
+	"-dpa": "--master-addr", "-dpp": "--master-port",
+	"-dpb": "--distributed-executor-backend", "-dph": "--data-parallel-hybrid-lb",
 	"-dpe": "--data-parallel-external-lb", "-dpm": "--data-parallel-multi-port-external-lb"}
 
 // level is a short flag with its value, as in -O3.
