@@ -136,18 +136,34 @@ func TestChart(t *testing.T) {
 		}
 	}
 	for set, want := range map[string]string{
-		"nodes=2,replicas=3":        "/replicas",
-		"nodes=0":                   "/nodes",
-		"config.port=80":            "port",
-		"config.api-key=x":          "api-key",
-		"nods=2":                    "nods",
-		"service.type=Ingress":      "/service/type",
-		"persistence.size=much":     "/persistence/size",
-		"drainSeconds=-1":           "/drainSeconds",
-		"podMonitor.interval=often": "/podMonitor/interval",
+		"nodes=2,replicas=3":                   "/replicas",
+		"nodes=0":                              "/nodes",
+		"config.port=80":                       "port",
+		"config.api-key=x":                     "api-key",
+		"nods=2":                               "nods",
+		"service.type=Ingress":                 "/service/type",
+		"persistence.size=much":                "/persistence/size",
+		"drainSeconds=-1":                      "/drainSeconds",
+		"config.distributed-timeout-seconds=5": "distributed-timeout-seconds",
+		"podMonitor.interval=often":            "/podMonitor/interval",
 	} {
 		if _, err := template(t, "--set", set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--set %s: %v", set, err)
+		}
+	}
+}
+
+// TestChartTLS: a server with a certificate is probed and read over TLS. Kubernetes below 1.33 has
+// no sleep of no seconds, and a digest is no value of a label.
+func TestChartTLS(t *testing.T) {
+	raw, err := os.ReadFile("helm/rendered/tls.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, want := range map[string]int{"scheme: HTTPS}": 3, "scheme: https\n": 1, "preStop": 0,
+		"version: \"0.1.0\"\n": 5, "0.1.0@sha256:": 1} {
+		if n := strings.Count(string(raw), word); n != want {
+			t.Errorf("%q is there %d times, want %d", word, n, want)
 		}
 	}
 }

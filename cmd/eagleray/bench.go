@@ -53,6 +53,10 @@ func datasetFlags(f *pflag.FlagSet, o *bench.DatasetOptions) {
 	config.Choices(f, "dataset-name", bench.Datasets...)
 	config.Paths(f, config.PathFile, "dataset-path")
 	f.IntVar(&o.Prompts, "num-prompts", 1000, "number of prompts")
+	f.IntVar(&o.Random.InputLen, "random-input-len", 1024, "random: tokens of each prompt")
+	f.IntVar(&o.Random.OutputLen, "random-output-len", 128, "random: tokens of each output")
+	f.IntVar(&o.Random.PrefixLen, "random-prefix-len", 0,
+		"random: tokens all prompts begin with, on top")
 	f.Float64Var(&o.Random.RangeRatio, "random-range-ratio", 0,
 		"random: lengths vary by this share of themselves, up and down")
 	f.IntVar(&o.PrefixRepetition.PrefixLen, "prefix-repetition-prefix-len", 256,

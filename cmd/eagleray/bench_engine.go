@@ -76,6 +76,8 @@ tokens a second. The prefix cache is off unless asked for.
 	lora.flag(f)
 	cfg.EngineFlags(f)
 	config.DefineKnown(f, vllmBench, &cfg.Warnings)
+	config.DefineKnown(f, []config.Known{{Name: "backend", Allowed: []string{"vllm"},
+		Why: "there is one engine"}}, &cfg.Warnings)
 	cli.ConfigFlag(c)
 	return c
 }

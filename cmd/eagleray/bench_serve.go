@@ -127,10 +127,6 @@ func (b *benchServe) targetFlags(f *pflag.FlagSet) {
 		"how long the server may take to answer a first request, which is "+
 			"not measured; 0 sends none")
 	datasetFlags(f, &b.data)
-	f.IntVar(&b.data.Random.InputLen, "random-input-len", 1024, "random: tokens of each prompt")
-	f.IntVar(&b.data.Random.OutputLen, "random-output-len", 128, "random: tokens of each output")
-	f.IntVar(&b.data.Random.PrefixLen, "random-prefix-len", 0,
-		"random: tokens all prompts begin with, on top")
 	f.IntVar(&b.inputLen, "input-len", 0, "the same as --random-input-len")
 	f.IntVar(&b.outputLen, "output-len", 0, "tokens of each output, whatever the dataset")
 	f.Uint64Var(&b.data.Seed, "seed", 0, "seed of prompts and arrival times")

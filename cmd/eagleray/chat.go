@@ -70,7 +70,7 @@ program; /help lists what else there is. Input that is not typed has a message a
 	t.remote.bind(f, "")
 	f.StringVar(&t.system, "system", "",
 		"what the model is told before the conversation (--system-prompt is the same)")
-	f.StringVar(&quick, "quick", "", "one message to answer, instead of a conversation")
+	f.StringVarP(&quick, "quick", "q", "", "one message to answer, instead of a conversation")
 	cli.ModelFlag(f, &cfg)
 	t.lora.flag(f)
 	cfg.EngineFlags(f)
@@ -89,9 +89,7 @@ type talk struct {
 	messages []generate.Message
 	// fields are those of requests that were set in the conversation.
 	fields map[string]any
-	// last is the last answer; stats shows the figures of each.
-	last  reply
-	stats bool
+	last   reply
 	// where is the place of the model, for people.
 	where string
 }

@@ -282,9 +282,11 @@ func TestClients(t *testing.T) {
 		}
 	}
 	code, stdout, stderr := execute(t, "", "chat", "--url", url, "--model-name", "b",
-		"--temperature", "0", "--quick", "What does os.Open do?")
-	if code != 0 || stdout != "Open opens the named file for reading.\n" {
-		t.Errorf("chat --quick: exit code %d, printed %q, errors %q", code, stdout, stderr)
+		"--temperature", "0", "--stats", "-q", "What does os.Open do?")
+	if answer, figures, _ := strings.Cut(stdout, "\n"); code != 0 ||
+		answer != "Open opens the named file for reading." ||
+		!strings.HasPrefix(figures, "17 tokens of prompt") {
+		t.Errorf("chat -q: exit code %d, printed %q, errors %q", code, stdout, stderr)
 	}
 	flags := []string{"complete", "--url", url, "--temperature", "0", "--max-tokens", "8"}
 	code, stdout, stderr = execute(t, "Package strings implements\nfunc\n", flags...)
@@ -294,7 +296,7 @@ func TestClients(t *testing.T) {
 		t.Errorf("complete: exit code %d, printed %q, errors %q; want %q", code, stdout, stderr,
 			want)
 	}
-	code, _, stderr = execute(t, "", "complete", "--url", url, "--model-name", "c", "--quick", "x")
+	code, _, stderr = execute(t, "", "complete", "--url", url, "--model-name", "c", "-q", "x")
 	if code != exitError || !strings.Contains(stderr, "404") {
 		t.Errorf("complete with another model: exit code %d, errors %q", code, stderr)
 	}

@@ -26,13 +26,15 @@ func completions(c *cobra.Command) {
 	}
 }
 
+// completes tells whether the arguments are those of a shell that completes.
+func completes(args []string) bool {
+	return len(args) > 1 && (args[0] == cobra.ShellCompRequestCmd ||
+		args[0] == cobra.ShellCompNoDescRequestCmd)
+}
+
 // completionArgs are the arguments of a shell that completes, in the spellings that the flag
 // library knows. The last word is what is being written.
 func completionArgs(root *cobra.Command, args []string) []string {
-	if len(args) < 2 || args[0] != cobra.ShellCompRequestCmd &&
-		args[0] != cobra.ShellCompNoDescRequestCmd {
-		return args
-	}
 	last := len(args) - 1
 	c, _, err := root.Find(args[1:last])
 	if err != nil {

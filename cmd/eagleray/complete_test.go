@@ -52,6 +52,7 @@ func TestCompleteModels(t *testing.T) {
 		{"serve --download-dir /nowhere Qwen/", []string{space}},
 		{"serve tiny |", []string{space}},
 		{"chat ti", []string{"tiny", space}},
+		{"chat -q |", []string{space}}, // not --quantization, as serve has it
 		{"generate --model ti", []string{"tiny", space}},
 		{"bench latency --model ti", []string{"tiny", space}},
 		{"serve --tokenizer ti", []string{"tiny", space}},

@@ -126,7 +126,8 @@ func TestBenchEngine(t *testing.T) {
 		return m
 	}
 	code, stdout, stderr := execute(t, "", "bench", "throughput", "--num-prompts", "6",
-		"--input-len", "8", "--output-len", "4", "--n", "2", "--kv-cache-memory-bytes", "64M",
+		"--backend", "vllm", "--random-input-len", "8", "--random-output-len", "4", "--n", "2",
+		"--kv-cache-memory-bytes", "64M",
 		"--output-json", filepath.Join(dir, "throughput.json"))
 	if code != 0 || !strings.HasPrefix(stdout, "Throughput: ") {
 		t.Errorf("exit code %d, printed %q, errors %q", code, stdout, stderr)

@@ -31,13 +31,15 @@ const (
 func run(ctx context.Context, args []string) int {
 	started := false
 	root := rootFor(&started, args)
-	if c, _, err := root.Find(args); err == nil {
+	if completes(args) {
+		args = completionArgs(root, args)
+	} else if c, _, err := root.Find(args); err == nil {
 		if topic, asked := helpTopic(args); asked {
 			return helpExitCode(explain(c, topic, os.Stdout))
 		}
 		args = config.Expand(c.Flags(), args)
 	}
-	root.SetArgs(completionArgs(root, args))
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

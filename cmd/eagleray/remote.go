@@ -30,6 +30,8 @@ type remote struct {
 	client *http.Client
 	// timed says that the server is one of this program, which tells the times of answers.
 	timed bool
+	// stats shows the figures of each answer.
+	stats bool
 }
 
 // bind defines the flags that name a server, as vLLM's chat and complete do.
@@ -40,6 +42,7 @@ func (r *remote) bind(f *pflag.FlagSet, address string) {
 	config.Alias(f, "api-key", "OPENAI_API_KEY")
 	f.StringVar(&r.model, "model-name", "",
 		"name of the model at that server (default: the first it lists)")
+	f.BoolVar(&r.stats, "stats", false, "show tokens and times after each answer")
 }
 
 // address is a server's address as requests need it: a scheme in front, no /v1 behind.

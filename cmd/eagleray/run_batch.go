@@ -62,8 +62,7 @@ interrupted.`,
 	config.Paths(f, config.PathFolder, "output-tmp-dir")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
-	f.BoolVar(&cfg.Server.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
-		"report cached tokens in usage")
+	cfg.AnswerFlags(f)
 	cli.ConfigFlag(c)
 	return c
 }

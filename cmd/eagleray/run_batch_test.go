@@ -161,7 +161,8 @@ func TestRunBatchOverHTTP(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	code, _, stderr := execute(t, "", "run-batch", "-i", server.URL+"/in?sig=secret", "-o",
-		server.URL+"/out?sig=secret", "--output-tmp-dir", dir)
+		server.URL+"/out?sig=secret", "--output-tmp-dir", dir, "--tool-call-parser", "hermes",
+		"--default-chat-template-kwargs.enable_thinking", "false", "--response-role", "assistant")
 	if code != 0 || sent.Load() == nil {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}

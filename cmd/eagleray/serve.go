@@ -142,7 +142,14 @@ func (m *checkMode) Set(s string) error {
 // checkServer prints the plan of the memory that a server takes here, and what was looked at.
 func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
 	printWarnings(cfg.Warnings)
-	c, err := open.Check(ctx, open.Options{Config: &cfg})
+	if !elsewhere {
+		_, tracer, err := outside(ctx, &cfg.Server, slog.New(slog.DiscardHandler))
+		closeTracer(tracer)
+		if err != nil {
+			return err
+		}
+	}
+	c, err := open.Check(ctx, open.Options{Config: &cfg, Elsewhere: elsewhere})
 	if m := (*memory.Misfit)(nil); elsewhere && errors.As(err, &m) {
 		c.Left, err = append(c.Left, "memory"), nil
 	}
@@ -158,6 +165,20 @@ func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
 	fmt.Fprintln(out, "checked:", strings.Join(c.What, ", "))
 	fmt.Fprintln(out, "not checked:", strings.Join(c.Left, ", "))
 	return out.Err
+}
+
+// outside are how a server is reached and where it sends traces, nil for plain HTTP and for none.
+func outside(ctx context.Context, s *config.Server, log *slog.Logger) (*tls.Config,
+	*tracing.Tracer, error) {
+	secure, err := server.TLS(&s.Transport, log)
+	if err != nil || s.Observe.TracesEndpoint == "" {
+		return secure, nil, err
+	}
+	tracer, err := tracing.New(ctx, s.Observe.TracesEndpoint, version(), log)
+	if err != nil {
+		return nil, nil, cli.UsageError("--otlp-traces-endpoint: %w", err)
+	}
+	return secure, tracer, nil
 }
 
 // watchParent ends this process with the one that started it, if that asks for it: by the signal of
@@ -226,17 +247,11 @@ func serveTo(ctx context.Context, cfg config.Config, from *starter, null *open.N
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
-	secure, err := server.TLS(&cfg.Server.Transport, log)
+	secure, tracer, err := outside(ctx, &cfg.Server, log)
 	if err != nil {
 		return err
 	}
-	var tracer *tracing.Tracer
-	if endpoint := cfg.Server.Observe.TracesEndpoint; endpoint != "" {
-		if tracer, err = tracing.New(ctx, endpoint, version(), log); err != nil {
-			return cli.UsageError("--otlp-traces-endpoint: %w", err)
-		}
-		defer closeTracer(tracer)
-	}
+	defer closeTracer(tracer)
 	listener, err := server.Inherited()
 	handedOver := listener != nil
 	if err == nil && !handedOver {
@@ -383,6 +398,9 @@ func explainOnSignal(log *slog.Logger, e *replicas.Router) (stop func()) {
 
 // closeTracer exports the spans that are left.
 func closeTracer(t *tracing.Tracer) {
+	if t == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), tracesGrace)
 	defer cancel()
 	_ = t.Close(ctx) // what a collector does not take in time is lost

@@ -157,6 +157,8 @@ func TestCheck(t *testing.T) {
 		{"serve --check no/such-repo", false, "checked: flags\nnot checked: files of " +
 			`"no/such-repo", which is no folder here (eagleray pull no/such-repo fetches them)` +
 			"\n", ""},
+		{"serve --check=elsewhere /no/such/folder --ssl-certfile /no --ssl-keyfile /no", false,
+			`not checked: files of "/no/such/folder", which is no folder here` + "\n", ""},
 		{"serve --check=elsewhere --load-format dummy --api-server-count 4", false,
 			"positions), layout (1 x TP 1)", "warning: --api-server-count has no effect"},
 		{"serve --check=elsewhere --kv-cache-memory-bytes 2T", false,
@@ -170,9 +172,22 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, %q", tt.args, code, out, errOut)
 		}
 	}
-	if code, _, errOut := execute(t, "", "serve", "--check=never"); code != exitUsage ||
-		!strings.Contains(errOut, "--check") {
-		t.Errorf("exit code %d, %q", code, errOut)
+	for args, want := range map[string]string{
+		"--check=never": "--check",
+		"--check --ssl-certfile /no --ssl-keyfile /no": "--ssl-certfile, --ssl-keyfile: open /no",
+		"--check --otlp-traces-endpoint grpc://c:4317": "--otlp-traces-endpoint: ",
+	} {
+		if code, _, errOut := execute(t, "", append([]string{"serve"},
+			strings.Fields(args)...)...); code != exitUsage || !strings.Contains(errOut, want) {
+			t.Errorf("%s: exit code %d, %q", args, code, errOut)
+		}
+	}
+	for _, args := range []string{"./no/folder", "--tokenizer ./no/folder"} {
+		if code, _, errOut := execute(t, "", append([]string{"serve", "--check"},
+			strings.Fields(args)...)...); code != exitError || !strings.Contains(errOut,
+			`model "./no/folder": no such file or directory`) {
+			t.Errorf("%s: exit code %d, %q", args, code, errOut)
+		}
 	}
 }
 

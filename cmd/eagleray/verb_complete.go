@@ -40,12 +40,15 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 				body["prompt"] = prompt
 				stop := to.spin()
 				defer stop()
-				_, err := r.stream(ctx, "/v1/completions", body, func(piece string) {
+				answer, err := r.stream(ctx, "/v1/completions", body, func(piece string) {
 					stop()
 					to.say(piece)
 				})
 				stop()
 				fmt.Fprintln(to.out)
+				if r.stats {
+					to.note("%s", &answer)
+				}
 				return err
 			}
 			to := newScreen(os.Stdout)
@@ -57,7 +60,8 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 	}
 	f := c.Flags()
 	r.bind(f, "localhost:8000")
-	f.StringVar(&quick, "quick", "", "one prompt to complete, instead of those that are typed")
+	f.StringVarP(&quick, "quick", "q", "",
+		"one prompt to complete, instead of those that are typed")
 	s.flags(f, 128)
 	cli.ConfigFlag(c)
 	return c

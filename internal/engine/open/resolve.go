@@ -13,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/ops/hub"
 	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/sys/machine"
@@ -31,6 +32,8 @@ type Options struct {
 	Null *Null
 	// Bounds are those of this machine's memory; nil reads them.
 	Bounds func() memory.Bounds
+	// Elsewhere says that another machine has the model's folders, for Check.
+	Elsewhere bool
 	// LeftAlone is how long files must have been left alone before they are adopted; 0 is two
 	// seconds.
 	LeftAlone time.Duration
@@ -114,7 +117,7 @@ type Checked struct {
 
 // Check finds what Resolve would find wrong with the flags and with the model's files, and plans
 // the memory of this machine: the plan is there, too, when the error is a *memory.Misfit. A model
-// that is no folder of this machine is not looked at, and has no plan.
+// of the Hub, or of another machine, is not looked at, and has no plan.
 func Check(ctx context.Context, opt Options) (Checked, error) {
 	r := newResolver(ctx, &opt)
 	r.checks = true
@@ -124,9 +127,16 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 	c := Checked{What: []string{"flags"}}
 	for _, path := range []string{r.Config.Model.Path, r.Config.Model.Tokenizer,
 		r.Config.Speculative.Model} {
-		if path != "" && path != builtin.Name && !IsFolder(path) {
+		switch {
+		case path == "" || path == builtin.Name || IsFolder(path):
+		case !hub.IsPath(path):
 			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here "+
 				"(eagleray pull %[1]s fetches them)", path))
+		case opt.Elsewhere:
+			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here", path))
+		default:
+			_, err := hub.Resolve(ctx, path, hub.Options{})
+			return c, err
 		}
 	}
 	if len(c.Left) > 0 {

@@ -27,18 +27,32 @@ type Answers struct {
 	TokenizerInfo bool
 }
 
-// answerFlags defines the flags of Answers.
-func (c *Config) answerFlags(f *pflag.FlagSet) {
-	a := &c.Server.Answers
+// frontend is the group of flags of the HTTP surface.
+const frontend = "Frontend"
+
+// AnswerFlags defines the flags of Answers, and of calls of tools in them. Rows of a file are
+// answered by them, too.
+func (c *Config) AnswerFlags(f *pflag.FlagSet) {
+	a, m := &c.Server.Answers, &c.Model
+	f.BoolVar(&c.Server.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
+		"report cached tokens in usage")
+	f.BoolVar(&m.EnableAutoToolChoice, "enable-auto-tool-choice", m.EnableAutoToolChoice,
+		"let the model choose whether to call the tools of a request")
+	f.BoolVar(&m.ExcludeToolsWhenToolChoiceNone, "exclude-tools-when-tool-choice-none", false,
+		"leave tools out of the prompt when the request says that none is to be called")
+	f.StringVar(&m.ToolCallParser, "tool-call-parser", m.ToolCallParser,
+		"how the model writes calls of tools: a name, auto for what its chat template shows, or "+
+			"none")
+	Choices(f, "tool-call-parser", toolParsers()...)
 	f.IntVar(&a.StreamInterval, "stream-interval", a.StreamInterval,
 		"tokens for each event of a stream but the first and the last one")
-	toggle(f, &a.ForceIncludeUsage, "enable-force-include-usage",
+	f.BoolVar(&a.ForceIncludeUsage, "enable-force-include-usage", false,
 		"end every stream with its usage, asked for or not")
-	toggle(f, &a.PerRequestMetrics, "enable-per-request-metrics",
+	f.BoolVar(&a.PerRequestMetrics, "enable-per-request-metrics", false,
 		"tell in each answer how long it took, as a request does that sets return_metrics")
-	toggle(f, &a.TokensAsTokenIDs, "return-tokens-as-token-ids",
+	f.BoolVar(&a.TokensAsTokenIDs, "return-tokens-as-token-ids", false,
 		"show tokens in log-probabilities as token_id:N")
-	toggle(f, &a.TokenizerInfo, "enable-tokenizer-info-endpoint",
+	f.BoolVar(&a.TokenizerInfo, "enable-tokenizer-info-endpoint", false,
 		"answer GET /tokenizer_info with tokenizer_config.json and the chat template")
 	f.Var(&object{&a.ChatTemplateKwargs}, "default-chat-template-kwargs",
 		"JSON object of variables for the chat template, such as "+
@@ -46,6 +60,7 @@ func (c *Config) answerFlags(f *pflag.FlagSet) {
 	f.Var(&structuredOutputs{answers: a}, "structured-outputs-config",
 		`JSON object of how answers are constrained: {"disable_any_whitespace":true} for JSON `+
 			`without white space, {"any_key_order":true} for keys in another order than the schema's`)
+	markGroup(f, frontend)
 }
 
 // structuredOutputs is vLLM's StructuredOutputsConfig, of which one member has a meaning.

@@ -15,9 +15,6 @@ import (
 func Compat(f *pflag.FlagSet) []compat.Entry {
 	var list []compat.Entry
 	f.VisitAll(func(x *pflag.Flag) {
-		if x.Hidden && strings.HasPrefix(x.Name, "no-") {
-			return
-		}
 		known, isKnown := x.Value.(*knownValue)
 		e := compat.Entry{Name: "--" + x.Name, Status: compat.Same}
 		switch note, found := flagNotes[x.Name]; {
@@ -130,9 +127,6 @@ var flagNotes = map[string]compat.Entry{
 		"steps of all"),
 	"data-parallel-rank":       same("the label engine of metrics; servers do not meet"),
 	"data-parallel-start-rank": same("the label engine of metrics; servers do not meet"),
-	"data-parallel-backend":    same("--distributed-executor-backend"),
-	"data-parallel-address":    same("--master-addr"),
-	"data-parallel-rpc-port":   same("--master-port"),
 	"distributed-executor-backend": differs("uni, mp, ray; external_launcher and class names are " +
 		"refused"),
 	"cpu-threads": ours("cores of each rank"),
@@ -179,8 +173,8 @@ var flagNotes = map[string]compat.Entry{
 	// The server.
 	"host": differs("127.0.0.1 by default"),
 	"port": same("0 is any free one"),
-	"api-key": differs("guards every route but /health, /readyz, /livez, /ping " +
-		"and /version"), "api-key-file": ours("keys, one a line"),
+	"api-key": differs("guards every route but /health, /readyz, /livez, /ping, /version, /docs, " +
+		"/openapi.json and the page's files"), "api-key-file": ours("keys, one a line"),
 	"allowed-origins": differs("none by default but pages of this machine; vLLM's is *"),
 	"allowed-hosts": ours("names accepted in Host; bound to loopback only those of this " +
 		"machine"), "allowed-local-weights": ours("folders of " +

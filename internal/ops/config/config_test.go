@@ -76,6 +76,15 @@ func TestFlags(t *testing.T) {
 			false},
 		{"--no-enable-prefix-caching=false",
 			func(c *config.Config) any { return c.Cache.PrefixCaching }, true},
+		// vLLM's switches have an opposite each, and those of enable-x and disable-x another one.
+		{"--disable_prefix_caching", func(c *config.Config) any { return c.Cache.PrefixCaching },
+			false},
+		{"--enforce-eager --no-enforce-eager",
+			func(c *config.Config) any { return c.Parallel.Eager }, false},
+		{"--enable-fastapi-docs=false",
+			func(c *config.Config) any { return c.Server.DisableDocs }, true},
+		{"--enable-sliding-window", func(c *config.Config) any { return c.Warnings },
+			[]string{"--disable-sliding-window has no effect: the model's windows are kept"}},
 		{"--enable-prefix-caching=false",
 			func(c *config.Config) any { return c.Cache.PrefixCaching }, false},
 		{"-pp 2", func(c *config.Config) any { return c.MaxInFlight() }, 3},
@@ -111,6 +120,12 @@ func TestFlags(t *testing.T) {
 			}, []string{"*", "GET", "PUT", "POST"}},
 		{`--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}`,
 			func(c *config.Config) any { return c.Server.Answers.CompactJSON }, true},
+		{"-sc.method ngram --speculative-config.num_speculative_tokens=3",
+			func(c *config.Config) any {
+				return fmt.Sprint(c.Speculative.Method, c.Speculative.Tokens)
+			}, "ngram3"},
+		{"--compilation-config.cudagraph_capture_sizes+ 1,2 --limit-mm-per-prompt.image 0",
+			func(c *config.Config) any { return len(c.Warnings) }, 2},
 		{`--default-chat-template-kwargs {"a":1}`,
 			func(c *config.Config) any { return c.Server.Answers.ChatTemplateKwargs }, `{"a":1}`},
 		{"-O3 -O 2 -O=0 -cc {} --worker-use-ray=false",
@@ -253,7 +268,10 @@ func TestMistakes(t *testing.T) {
 		{"--api-key=", "--api-key is empty"},
 		{"--enable-elastic-ep --host 0.0.0.0", "--enable-elastic-ep at --host"},
 		{"--override-generation-config [1]", "--override-generation-config"},
-		{"--no-enable-prefix-caching=maybe", "--no-enable-prefix-caching"},
+		{"--no-enable-prefix-caching=maybe", `"maybe" for "--enable-prefix-caching"`},
+		{"--disable-trust-remote-code", "unknown flag: --disable-trust-remote-code"},
+		{"--task embed", "say --runner pooling"},
+		{"--spec-method ngram", "say --speculative-config"},
 		{"--shutdown-timeout -1", "--shutdown-timeout -1"},
 		{"--drain-timeout -1", "--shutdown-timeout -1"},
 		{"--allowed-origins [1]", "--allowed-origins"},
@@ -366,6 +384,14 @@ func TestExpand(t *testing.T) {
 			"serve --lora_modules=a=b --lora_modules=c=d --served-model-name"},
 		{"serve --served-model-name=a b", "serve --served-model-name=a b"},
 		{"serve --revision a b", "serve --revision a b"},
+		{"serve --hf_overrides.a.b 1e6 -tp 2 --hf-overrides.a.c x --hf-overrides.d true",
+			`serve --tensor-parallel-size 2 --hf-overrides={"a":{"b":1e6,"c":"x"},"d":true}`},
+		{"serve --hf-overrides.a+ 1,b --hf-overrides.a+=c --hf-overrides.k 4k -- --port.a 1",
+			`serve --hf-overrides={"a":["1","b","c"],"k":4000} -- --port.a 1`},
+		{"serve --hf-overrides.a", "serve --hf-overrides.a"},
+		{"serve --unknown.a 1", "serve --unknown.a 1"},
+		{"serve --no-enforce-eager m", "serve --enforce-eager=false m"},
+		{"serve --no-port 1", "serve --no-port 1"},
 		{"generate --served-model-name a - -tp 2",
 			"generate --served-model-name=a --served-model-name=- --tensor-parallel-size 2"},
 		{"", ""},
@@ -468,6 +494,11 @@ func TestFillOpposites(t *testing.T) {
 		{"--enable-prefix-caching", "", "EAGLERAY_NO_ENABLE_PREFIX_CACHING", true},
 		{"", "no-enable-prefix-caching: true", "EAGLERAY_ENABLE_PREFIX_CACHING", false},
 		{"", "enable-prefix-caching: true", "EAGLERAY_NO_ENABLE_PREFIX_CACHING", true},
+		{"", "", "EAGLERAY_NO_ENABLE_PREFIX_CACHING", false},
+		{"", "", "EAGLERAY_DISABLE_PREFIX_CACHING", false},
+		{"", "disable_prefix_caching: true", "", false},
+		{"", "disable-prefix-caching: false", "", true},
+		{"--disable-prefix-caching", "enable-prefix-caching: true", "", false},
 	} {
 		t.Run(x.args+x.file+x.variable, func(t *testing.T) {
 			if x.variable != "" {
@@ -478,7 +509,7 @@ func TestFillOpposites(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, f := flags()
-			if err := f.Parse(strings.Fields(x.args)); err != nil {
+			if err := f.Parse(config.Expand(f, strings.Fields(x.args))); err != nil {
 				t.Fatal(err)
 			}
 			if err := config.Fill(f, "--config x", file); err != nil {
@@ -488,6 +519,26 @@ func TestFillOpposites(t *testing.T) {
 				t.Errorf("prefix caching is %v", c.Cache.PrefixCaching)
 			}
 		})
+	}
+}
+
+// TestOtherNames: a flag of the command line wins over another name of it in the file and in the
+// environment, which stand for it where it is not given.
+func TestOtherNames(t *testing.T) {
+	t.Setenv("EAGLERAY_DATA_PARALLEL_ADDRESS", "environment")
+	t.Setenv("EAGLERAY_DRAIN_TIMEOUT", "7")
+	c, f := flags()
+	if err := f.Parse([]string{"--distributed-executor-backend=uni"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Fill(f, "", map[string][]string{"data-parallel-backend": {"mp"},
+		"data-parallel-rpc-port": {"5"}}); err != nil {
+		t.Fatal(err)
+	}
+	n := &c.Parallel.Nodes
+	if c.Parallel.Backend != "uni" || n.MasterPort != 5 || n.Master != "environment" ||
+		c.Server.ShutdownTimeoutSeconds != 7 {
+		t.Errorf("%+v, %d s", c.Parallel, c.Server.ShutdownTimeoutSeconds)
 	}
 }
 

@@ -32,14 +32,20 @@ func Alias(f *pflag.FlagSet, flag, variable string) {
 // environment may be meant for other programs, and does not.
 func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
-		flag := f.Lookup(name)
+		flag, values := f.Lookup(name), file[name]
+		if flag == nil {
+			flag, values = opposite(f, name), slices.Clone(values)
+			for i, v := range values {
+				values[i] = contrary(v)
+			}
+		}
 		if flag == nil || flag.Name == "config" || flag.Name == "help" {
 			return usage("%s: %q is not a flag of this command%s", where, name, hint(f, name))
 		}
-		if given(f, flag) {
+		if flag.Changed {
 			continue
 		}
-		for _, v := range file[name] {
+		for _, v := range values {
 			if err := f.Set(flag.Name, v); err != nil {
 				return usage("%s: %w", where, FlagError(f, err))
 			}
@@ -50,10 +56,10 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 	}
 	var failure error
 	f.VisitAll(func(flag *pflag.Flag) {
-		if given(f, flag) || failure != nil || flag.Name == "help" || flag.Name == "config" {
+		if flag.Changed || failure != nil || flag.Name == "help" || flag.Name == "config" {
 			return
 		}
-		name, value := lookup(flag)
+		name, value := lookup(f, flag)
 		if name == "" {
 			return
 		}
@@ -62,16 +68,6 @@ func Fill(f *pflag.FlagSet, where string, file map[string][]string) error {
 		}
 	})
 	return failure
-}
-
-// given reports whether a flag was set, or its opposite (--no-x of --x): both are one setting.
-func given(f *pflag.FlagSet, flag *pflag.Flag) bool {
-	name, negated := strings.CutPrefix(flag.Name, "no-")
-	if !negated {
-		name = "no-" + name
-	}
-	opposite := f.Lookup(name)
-	return flag.Changed || opposite != nil && opposite.Changed
 }
 
 // chooseRay sets the executor where only the address of its cluster is given.
@@ -97,19 +93,48 @@ func hint(f *pflag.FlagSet, name string) string {
 	return ""
 }
 
-// lookup finds the environment variable that stands for a flag; name is "" when none is set.
-func lookup(flag *pflag.Flag) (name, value string) {
-	name = Env + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-	// For a service called eagleray Kubernetes sets EAGLERAY_PORT=tcp://…, which is not meant for
-	// us.
-	if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(v, "tcp://") &&
-		!strings.HasPrefix(v, "udp://") {
-		return name, v
+// lookup finds the environment variable that stands for a flag, by any of its names, or for the
+// opposite of a switch; name is "" when none is set.
+func lookup(f *pflag.FlagSet, flag *pflag.Flag) (name, value string) {
+	if name, value = variable(flag.Name); name != "" {
+		return name, value
+	}
+	for other, of := range otherNames {
+		if of == flag.Name {
+			if name, value = variable(other); name != "" {
+				return name, value
+			}
+		}
+	}
+	for _, other := range opposites(flag.Name) {
+		if isSwitch(flag) && f.Lookup(other) == nil {
+			if name, value = variable(other); name != "" {
+				return name, contrary(value)
+			}
+		}
 	}
 	for _, alias := range flag.Annotations[aliases] {
 		if v := os.Getenv(alias); v != "" {
 			return alias, v
 		}
+	}
+	return "", ""
+}
+
+// variableOf is the name of a flag's environment variable.
+func variableOf(flag string) string {
+	return Env + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// variable is the environment variable of a flag's name, and its value; name is "" when it is not
+// set.
+func variable(flag string) (name, value string) {
+	name = variableOf(flag)
+	// For a service called eagleray Kubernetes sets EAGLERAY_PORT=tcp://…, which is not meant for
+	// us.
+	if v, ok := os.LookupEnv(name); ok && !strings.HasPrefix(v, "tcp://") &&
+		!strings.HasPrefix(v, "udp://") {
+		return name, v
 	}
 	return "", ""
 }

@@ -23,7 +23,9 @@ func usage(format string, args ...any) error { return &UsageError{fmt.Errorf(for
 
 // otherNames are further names of flags.
 var otherNames = map[string]string{"drain-timeout": "shutdown-timeout",
-	"system-prompt": "system", "device-memory-utilization": "gpu-memory-utilization"}
+	"system-prompt": "system", "device-memory-utilization": "gpu-memory-utilization",
+	"data-parallel-backend": "distributed-executor-backend",
+	"data-parallel-address": "master-addr", "data-parallel-rpc-port": "master-port"}
 
 // Normalize lets flags be written with underscores, as vLLM does: --max_model_len is
 // --max-model-len; and by their other names.
@@ -119,7 +121,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 			"and head, which fp8_per_token_head and int8 (int8_per_token_head) always have")
 	f.IntVar(&k.Blocks, "num-gpu-blocks-override", 0,
 		"number of KV cache blocks, whatever their size")
-	toggle(f, &k.PrefixCaching, "enable-prefix-caching", "share the KV cache of equal beginnings")
+	f.BoolVar(&k.PrefixCaching, "enable-prefix-caching", k.PrefixCaching,
+		"share the KV cache of equal beginnings")
 
 	k.Offloading.flagsOf(f)
 	f.Var(&c.Transfer, "kv-transfer-config",
@@ -143,9 +146,9 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.IntVar(&p.DataParallelSize, "data-parallel-size", p.DataParallelSize,
 		"engines that share the requests, each with ranks and a KV cache of its own; with "+
 			"--enable-expert-parallel they share the experts and step together (-dp)")
-	toggle(f, &p.ExpertParallel, "enable-expert-parallel",
+	f.BoolVar(&p.ExpertParallel, "enable-expert-parallel", false,
 		"have ranks hold whole experts of a mixture instead of a share of each (-ep)")
-	toggle(f, &p.EPLB.Enabled, "enable-eplb",
+	f.BoolVar(&p.EPLB.Enabled, "enable-eplb", false,
 		"move experts between ranks while they serve, so that ranks have equal loads")
 	f.IntVar(&p.EPLB.Redundant, "num-redundant-experts", 0,
 		"experts of each layer that have a copy on another rank, or several")
@@ -158,8 +161,6 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.StringVar(&p.Backend, "distributed-executor-backend", "",
 		"uni (one rank in this process), mp (a process per rank) or ray (an actor per rank) "+
 			"(default: uni for one rank, else mp)")
-	f.StringVar(&p.Backend, "data-parallel-backend", "",
-		"mp or ray: what --distributed-executor-backend says, too")
 	f.StringVar(&p.Device, "device", p.Device,
 		"what computes: cpu, or cuda, which was right on the one GPU it ran on, and slow there")
 	f.BoolVar(&p.Eager, "enforce-eager", false,
@@ -180,14 +181,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Choices(f, "cpu-isa", instructionSets...)
 
 	c.nodeFlags(f)
-	f.StringVar(&p.Nodes.Master, "data-parallel-address", "", "what --master-addr says, too")
-	f.IntVar(&p.Nodes.MasterPort, "data-parallel-rpc-port", p.Nodes.MasterPort,
-		"what --master-port says, too")
-	for _, name := range []string{"data-parallel-size-local", "data-parallel-backend",
-		"data-parallel-address", "data-parallel-rpc-port"} {
-		f.Lookup(name).Hidden = true
-	}
-	Choices(f, "data-parallel-backend", "mp", "ray")
+	f.Lookup("data-parallel-size-local").Hidden = true
 	markGroup(f, "ParallelConfig")
 	c.rayFlags(f)
 	markGroup(f, "RayConfig")
@@ -196,14 +190,15 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	f.Var(&count{value: &s.MaxNumSeqs}, "max-num-seqs", "most requests that run at once")
 	f.Var(&count{value: &s.MaxNumBatchedTokens}, "max-num-batched-tokens",
 		"most tokens computed in one step")
-	toggle(f, &s.ChunkedPrefill, "enable-chunked-prefill", "cut prompts to fit a step")
+	f.BoolVar(&s.ChunkedPrefill, "enable-chunked-prefill", s.ChunkedPrefill,
+		"cut prompts to fit a step")
 	f.IntVar(&s.LongPrefillTokenThreshold, "long-prefill-token-threshold", 0,
 		"most tokens of one prompt in a step; 0 is no limit")
 	f.StringVar(&s.Policy, "scheduling-policy", s.Policy,
 		"order of waiting requests: fcfs or priority")
 	f.IntVar(&s.MaxNumQueuedReqs, "max-num-queued-reqs", s.MaxNumQueuedReqs,
 		"waiting sequences (n times prompts) beyond which requests are refused; 0 is no limit")
-	toggle(f, &s.Async, "async-scheduling",
+	f.BoolVar(&s.Async, "async-scheduling", s.Async,
 		"plan the next step while the ranks compute the one before")
 	f.Var(&c.Speculative, "speculative-config",
 		"JSON object of how tokens are guessed that a step verifies, which changes no result, "+
@@ -212,6 +207,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 	Choices(f, "scheduling-policy", policies...)
 	markGroup(f, "SchedulerConfig")
 	DefineKnown(f, engineKnown, &c.Warnings)
+	DefineKnown(f, serverKnown, &c.Warnings)
 	DefineKnown(f, goneKnown, &c.Warnings)
 	DefineKnown(f, foreignKnown, &c.Warnings)
 	DefineKnown(f, newestKnown, &c.Warnings)
@@ -230,7 +226,7 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"how long no worker may move during a step before the engine fails")
 	Alias(f, "execute-model-timeout-seconds", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 
-	toggle(f, &c.Server.EnableSleepMode, "enable-sleep-mode",
+	f.BoolVar(&c.Server.EnableSleepMode, "enable-sleep-mode", false,
 		"answer /sleep and /wake_up, which give memory back and take it again")
 
 	r := &c.Recovery
@@ -297,7 +293,7 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	s := &c.Server
 	f.StringVar(&s.Host, "host", s.Host, "address to listen on")
 	f.IntVar(&s.Port, "port", s.Port, "port to listen on; 0 is any free one")
-	toggle(f, &c.Parallel.Nodes.Headless, "headless",
+	f.BoolVar(&c.Parallel.Nodes.Headless, "headless", false,
 		"run the ranks of a node of --nnodes other than node 0, without the API")
 	f.StringArrayVar(&s.APIKeys, "api-key", nil,
 		"key clients must send as a bearer token; may be given several times (or VLLM_API_KEY)")
@@ -315,26 +311,17 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.RootPath, "root-path", "", "path prefix under which a proxy serves this server")
 	f.BoolVar(&s.EnableRequestIDHeaders, "enable-request-id-headers", false,
 		"answer with an X-Request-Id header")
-	f.BoolVar(&s.EnablePromptTokensDetails, "enable-prompt-tokens-details", false,
-		"report cached tokens in usage")
-	toggle(f, &s.EnableRLHF, "enable-rlhf",
+	f.BoolVar(&s.EnableRLHF, "enable-rlhf", false,
 		"answer the routes of a trainer: pauses, sleep, updates of the weights")
-	toggle(f, &s.EnableElasticEP, "enable-elastic-ep",
+	f.BoolVar(&s.EnableElasticEP, "enable-elastic-ep", false,
 		"answer /scale_elastic and vLLM's /scale_elastic_ep, as a server with --api-key does")
 	f.StringSliceVar(&s.AllowedLocalWeights, "allowed-local-weights", nil,
 		"folders, beside the model's own, below which /update_weights may name files")
 	f.BoolVar(&s.DisableAccessLog, "disable-uvicorn-access-log", false, "do not log each request")
-	toggle(f, &s.DisableDocs, "disable-fastapi-docs", "do not answer /openapi.json and /docs")
+	f.BoolVar(&s.DisableDocs, "disable-fastapi-docs", false,
+		"do not answer /openapi.json and /docs")
 	f.BoolVar(&s.DisableLogStats, "disable-log-stats", false,
 		"do not log figures every ten seconds")
-	m := &c.Model
-	toggle(f, &m.EnableAutoToolChoice, "enable-auto-tool-choice",
-		"let the model choose whether to call the tools of a request")
-	toggle(f, &m.ExcludeToolsWhenToolChoiceNone, "exclude-tools-when-tool-choice-none",
-		"leave tools out of the prompt when the request says that none is to be called")
-	f.StringVar(&m.ToolCallParser, "tool-call-parser", m.ToolCallParser,
-		"how the model writes calls of tools: a name, auto for what its chat template shows, or "+
-			"none")
 	f.StringVar(&s.LogFormat, "log-format", s.LogFormat,
 		"lines for people (text), key=value (logfmt) or json; auto is text on a terminal, else "+
 			"logfmt")
@@ -352,15 +339,12 @@ func (c *Config) ServerFlags(f *pflag.FlagSet) {
 			"eagleray,vllm for both")
 	f.IntVar(&s.ShutdownTimeoutSeconds, "shutdown-timeout", s.ShutdownTimeoutSeconds,
 		"seconds SIGTERM gives requests to finish (--drain-timeout is the same)")
-	Alias(f, "shutdown-timeout", Env+"DRAIN_TIMEOUT")
-	Choices(f, "tool-call-parser", toolParsers()...)
 	Choices(f, "log-format", logging.Formats...)
 	Choices(f, "metrics-prefix", "vllm", "eagleray", "eagleray,vllm")
 	Paths(f, PathFile, "api-key-file")
 	Paths(f, PathFolder, "store-dir", "allowed-local-weights")
-	c.answerFlags(f)
+	c.AnswerFlags(f)
 	c.transportFlags(f)
 	c.observeFlags(f)
-	DefineKnown(f, serverKnown, &c.Warnings)
-	markGroup(f, "Frontend")
+	markGroup(f, frontend)
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -70,20 +71,19 @@ func Find(f *pflag.FlagSet, topic string) []*pflag.Flag {
 	var group, part []*pflag.Flag
 	word := string(Normalize(f, strings.ToLower(topic)))
 	f.VisitAll(func(x *pflag.Flag) {
-		negation := x.Hidden && strings.HasPrefix(x.Name, "no-")
 		switch {
 		case every, strings.EqualFold(GroupOf(x), topic):
-			if !negation && (every || !x.Hidden) {
+			if every || !x.Hidden {
 				group = append(group, x)
 			}
-		case strings.Contains(x.Name, word) && !negation:
+		case strings.Contains(x.Name, word):
 			part = append(part, x)
 		}
 	})
 	if group != nil {
 		return group
 	}
-	if x := f.Lookup(word); x != nil {
+	if x := cmp.Or(f.Lookup(word), opposite(f, word)); x != nil {
 		return []*pflag.Flag{x}
 	}
 	return slices.DeleteFunc(part, func(x *pflag.Flag) bool { return x.Hidden })
@@ -91,11 +91,11 @@ func Find(f *pflag.FlagSet, topic string) []*pflag.Flag {
 
 // Names are the other spellings of a flag: environment variables, and further names.
 func Names(x *pflag.Flag) []string {
-	names := []string{Env + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))}
+	names := []string{variableOf(x.Name)}
 	names = append(names, x.Annotations[aliases]...)
 	for other, name := range otherNames {
 		if name == x.Name {
-			names = append(names, "--"+other)
+			names = append(names, "--"+other, variableOf(other))
 		}
 	}
 	for letters, name := range short {

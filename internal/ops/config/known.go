@@ -17,7 +17,7 @@ type Known struct {
 	// Allowed are the values accepted; AnyValue in it accepts all. A switch is always accepted when
 	// it is off.
 	Allowed []string
-	// Switch marks flags without a value; they can also be written --no-NAME.
+	// Switch marks flags without a value.
 	Switch bool
 	// Words marks flags that take several words: vLLM's lists.
 	Words bool
@@ -74,8 +74,8 @@ var engineKnown = []Known{
 	{Name: "tokenizer-revision", Allowed: none,
 		Why: "--revision is that of the model and its tokenizer"},
 	{Name: "code-revision", Allowed: anything, Why: "code in model folders is never run"},
-	{Name: "task", Allowed: []string{"auto", "generate"}, Why: "models generate text"},
-	{Name: "convert", Allowed: []string{"auto", "none"}, Why: "models generate text"},
+	{Name: "task", Allowed: []string{"auto", "generate"}, Why: "say --runner pooling"},
+	{Name: "convert", Allowed: []string{"auto", "none"}, Why: "say --runner pooling"},
 	{Name: "model-loader-extra-config", Allowed: []string{"{}", ""}, Why: "there is one loader"},
 	{Name: "use-tqdm-on-load", Allowed: on, Switch: true,
 		Why: "progress is shown after two seconds"},
@@ -111,27 +111,22 @@ var serverKnown = []Known{
 // warnings.
 func DefineKnown(f *pflag.FlagSet, table []Known, warnings *[]string) {
 	for _, k := range table {
-		f.Var(&knownValue{k, k.Name, warnings, false}, k.Name, k.Why)
-		f.Lookup(k.Name).Hidden = true
+		f.Var(&knownValue{k, warnings}, k.Name, k.Why)
+		x := f.Lookup(k.Name)
+		x.Hidden = true
 		if k.Words {
 			Words(f, k.Name)
 		}
-		if !k.Switch {
-			continue
+		if k.Switch {
+			x.NoOptDefVal = "true"
 		}
-		f.Lookup(k.Name).NoOptDefVal = "true"
-		no := "no-" + k.Name
-		f.Var(&knownValue{k, no, warnings, true}, no, k.Why)
-		f.Lookup(no).Hidden, f.Lookup(no).NoOptDefVal = true, "true"
 	}
 }
 
 // knownValue is the pflag.Value of a Known.
 type knownValue struct {
 	Known
-	written  string
 	warnings *[]string
-	negated  bool
 }
 
 func (k *knownValue) String() string { return "" }
@@ -152,11 +147,11 @@ func (k *knownValue) Set(s string) error {
 		if err != nil {
 			return fmt.Errorf("%q is not true or false", s)
 		}
-		asked = strconv.FormatBool(v != k.negated)
+		asked = strconv.FormatBool(v)
 	}
 	if asked == "false" && k.Switch || slices.Contains(k.Allowed, AnyValue) ||
 		slices.Contains(k.Allowed, asked) {
-		warning := fmt.Sprintf("--%s has no effect: %s", k.written, k.Why)
+		warning := fmt.Sprintf("--%s has no effect: %s", k.Name, k.Why)
 		if !slices.Contains(*k.warnings, warning) {
 			*k.warnings = append(*k.warnings, warning)
 		}

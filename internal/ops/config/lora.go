@@ -69,7 +69,7 @@ func (l *LoRA) Named() (list []NamedAdapter, err error) {
 
 // flagsOf defines the flags of adapters.
 func (l *LoRA) flagsOf(f *pflag.FlagSet) {
-	toggle(f, &l.Enable, "enable-lora", "let requests name an adapter (LoRA) as their model")
+	f.BoolVar(&l.Enable, "enable-lora", false, "let requests name an adapter (LoRA) as their model")
 	f.StringArrayVar(&l.Modules, "lora-modules", nil,
 		"adapters to load at the start, each name=folder (PEFT's)")
 	Words(f, "lora-modules")

@@ -13,7 +13,7 @@ type Observe struct {
 // observeFlags defines the flags of Observe.
 func (c *Config) observeFlags(f *pflag.FlagSet) {
 	o := &c.Server.Observe
-	toggle(f, &o.LogRequests, "enable-log-requests",
+	f.BoolVar(&o.LogRequests, "enable-log-requests", false,
 		"log parameters and lengths of each request, never its text")
 	f.StringVar(&o.TracesEndpoint, "otlp-traces-endpoint", "",
 		"where traces of requests go by OTLP over HTTP, such as http://localhost:4318")

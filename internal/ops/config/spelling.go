@@ -22,8 +22,8 @@ var short = map[string]string{"-tp": "--tensor-parallel-size", "-pp": "--pipelin
 	"-dc": "--diffusion-config", "-sc": "--speculative-config",
 	"-asc": "--api-server-count", "-dpl": "--data-parallel-size-local",
 	"-dpn": "--data-parallel-rank", "-dpr": "--data-parallel-start-rank",
-	"-dpa": "--data-parallel-address", "-dpp": "--data-parallel-rpc-port",
-	"-dpb": "--data-parallel-backend", "-dph": "--data-parallel-hybrid-lb",
+	"-dpa": "--master-addr", "-dpp": "--master-port",
+	"-dpb": "--distributed-executor-backend", "-dph": "--data-parallel-hybrid-lb",
 	"-dpe": "--data-parallel-external-lb", "-dpm": "--data-parallel-multi-port-external-lb"}
 
 // level is a short flag with its value, as in -O3.
@@ -45,13 +45,16 @@ func Words(f *pflag.FlagSet, names ...string) {
 }
 
 // Expand rewrites vLLM's spellings as the flag library knows them: short flags of more than one
-// letter, and flags of f with several words. What follows "--" is left alone.
+// letter, flags of f with several words, opposites of switches, and members of flags whose value is
+// an object. What follows "--" is left alone.
 func Expand(f *pflag.FlagSet, args []string) []string {
 	out := make([]string, 0, len(args))
+	var given givenMembers
 	list := ""
-	for i, a := range args {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
 		if a == "--" {
-			return append(out, args[i:]...)
+			return append(given.appendTo(out), args[i:]...)
 		}
 		if !strings.HasPrefix(a, "-") || a == "-" {
 			if list != "" {
@@ -61,10 +64,22 @@ func Expand(f *pflag.FlagSet, args []string) []string {
 			continue
 		}
 		name, value, has := strings.Cut(level.ReplaceAllString(a, "-O=$1"), "=")
-		name = cmp.Or(short[name], name)
 		list = ""
-		if next := i + 1; !has && takesWords(f, name) && next < len(args) &&
-			!strings.HasPrefix(args[next], "-") {
+		next := i + 1
+		if of, path, member := strings.Cut(name, "."); member && (has || next < len(args)) {
+			if x := lookupLong(f, longName(f, of)); x != nil {
+				if !has {
+					value, i = args[next], next
+				}
+				given.of("--"+x.Name).put(path, value)
+				continue
+			}
+		}
+		name = longName(f, name)
+		if x := opposite(f, name); x != nil {
+			name, value, has = "--"+x.Name, contrary(cmp.Or(value, x.NoOptDefVal)), true
+		}
+		if !has && takesWords(f, name) && next < len(args) && !strings.HasPrefix(args[next], "-") {
 			list = name
 			continue
 		}
@@ -73,15 +88,25 @@ func Expand(f *pflag.FlagSet, args []string) []string {
 		}
 		out = append(out, name)
 	}
-	return out
+	return given.appendTo(out)
+}
+
+// longName is what a short flag stands for; other names, and those of f's own, are returned as they
+// are.
+func longName(f *pflag.FlagSet, name string) string {
+	if len(name) == 2 && f.ShorthandLookup(name[1:]) != nil {
+		return name
+	}
+	return cmp.Or(short[name], name)
+}
+
+// lookupLong is the flag that is written --name, nil for none.
+func lookupLong(f *pflag.FlagSet, name string) *pflag.Flag {
+	return f.Lookup(strings.TrimPrefix(name, "--"))
 }
 
 func takesWords(f *pflag.FlagSet, name string) bool {
-	long, ok := strings.CutPrefix(name, "--")
-	if !ok {
-		return false
-	}
-	x := f.Lookup(long)
+	x := lookupLong(f, name)
 	return x != nil && x.Annotations[severalWords] != nil
 }
 
@@ -119,7 +144,12 @@ func Similar(f *pflag.FlagSet, name string) string {
 		return ""
 	}
 	var names []string
-	f.VisitAll(func(x *pflag.Flag) { names = append(names, x.Name) })
+	f.VisitAll(func(x *pflag.Flag) {
+		names = append(names, x.Name)
+		if isSwitch(x) {
+			names = append(names, "no-"+x.Name)
+		}
+	})
 	return closest(name, names)
 }
 

@@ -9,34 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spf13/pflag"
 )
-
-// toggle defines --name and --no-name.
-func toggle(f *pflag.FlagSet, value *bool, name, help string) {
-	f.BoolVar(value, name, *value, help)
-	f.Var(&negation{value}, "no-"+name, "the opposite")
-	no := f.Lookup("no-" + name)
-	no.NoOptDefVal, no.Hidden = "true", true
-}
-
-type negation struct{ value *bool }
-
-func (n *negation) String() string { return "false" }
-
-// Type implements pflag.Value.
-func (n *negation) Type() string { return "bool" }
-
-// Set implements pflag.Value.
-func (n *negation) Set(s string) error {
-	v, err := strconv.ParseBool(s)
-	if err != nil {
-		return err
-	}
-	*n.value = !v
-	return nil
-}
 
 // count is a number of things: 4096, 4k (4000), 4K (4096), and auto where that is allowed.
 type count struct {

@@ -100,7 +100,7 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	case err == nil:
 		return "", fmt.Errorf("model %q is a file: a folder, a file of GGUF or a Hub repository "+
 			"is expected", model)
-	case looksLikePath(model) || errors.Is(err, fs.ErrPermission):
+	case IsPath(model) || errors.Is(err, fs.ErrPermission):
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
 			err = path.Err
 		}
@@ -138,9 +138,9 @@ func Resolve(ctx context.Context, model string, opt Options) (dir string, err er
 	return r.online(ctx)
 }
 
-// looksLikePath reports whether the user clearly means a folder or a file, so that its absence is
+// IsPath reports whether the user clearly means a folder or a file, so that its absence is
 // not taken for a repository.
-func looksLikePath(model string) bool {
+func IsPath(model string) bool {
 	return filepath.IsAbs(model) || strings.HasPrefix(model, ".") ||
 		strings.HasPrefix(model, "~") || strings.Count(model, "/") > 1 ||
 		slices.Contains(fileKinds, strings.ToLower(filepath.Ext(model)))

@@ -78,7 +78,7 @@ func ThisMachine() Machine {
 
 // plan is that of a server's memory here.
 func plan(ctx context.Context, c *config.Config) (*memory.Plan, error) {
-	checked, err := open.Check(ctx, open.Options{Config: new(*c)})
+	checked, err := open.Check(ctx, open.Options{Config: new(*c), Elsewhere: true})
 	return checked.Plan, err
 }
 

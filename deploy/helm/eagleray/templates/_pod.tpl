@@ -9,9 +9,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "eagleray.labels" -}}
 {{ include "eagleray.selector" . }}
-app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | quote }}
+app.kubernetes.io/version: {{ regexReplaceAll "@.*" (default .Chart.AppVersion .Values.image.tag) "" | trunc 63 | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- define "eagleray.scheme" -}}
+{{ if get .Values.config "ssl-certfile" }}https{{ else }}http{{ end }}
 {{- end -}}
 
 {{/* The part of a StatefulSet that the pod with the API, "api", and the other nodes, "node", share. */}}
@@ -103,26 +107,25 @@ template:
         # /livez is 200 unless the engine has failed for good, /readyz when requests are answered: while
         # workers are started anew the pod stays, and has no requests sent to it.
         startupProbe:
-          httpGet: {path: /livez, port: http}
+          httpGet: {path: /livez, port: http, scheme: {{ include "eagleray.scheme" . | upper }}}
           periodSeconds: 5
           failureThreshold: {{ div (add .Values.startSeconds 4) 5 }}
         livenessProbe:
-          httpGet: {path: /livez, port: http}
+          httpGet: {path: /livez, port: http, scheme: {{ include "eagleray.scheme" . | upper }}}
           periodSeconds: 10
           timeoutSeconds: 5
           failureThreshold: 3
         readinessProbe:
-          httpGet: {path: /readyz, port: http}
+          httpGet: {path: /readyz, port: http, scheme: {{ include "eagleray.scheme" . | upper }}}
           periodSeconds: 2
           timeoutSeconds: 2
           failureThreshold: 1
+        {{- end }}
+        {{- with ternary .Values.leaveSeconds (add .Values.leaveSeconds .Values.drainSeconds) $api }}
         lifecycle:
           # SIGTERM follows: the server refuses new requests, and ends when those that run are done.
-          preStop: {sleep: {seconds: {{ .Values.leaveSeconds }}}}
-        {{- else }}
-        lifecycle:
-          # Where all pods are stopped at once, the ranks stay for what the API has to finish.
-          preStop: {sleep: {seconds: {{ add .Values.leaveSeconds .Values.drainSeconds }}}}
+          # Where all pods are stopped at once, the other nodes stay for what it has to finish.
+          preStop: {sleep: {seconds: {{ . }}}}
         {{- end }}
         resources:
           {{- toYaml .Values.resources | nindent 10 }}
