@@ -67,7 +67,7 @@ func (y *shape) hash() uint32 {
 		h = hashed(h, uint32(n))
 	}
 	for _, n := range [...]int{y.tables, y.runs, y.last, y.counted, y.turn, y.end, y.room, y.table,
-		y.sequences} {
+		y.sequences, y.pages} {
 		h = hashed(h, uint32(n))
 	}
 	return max(1, h)

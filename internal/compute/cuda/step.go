@@ -117,6 +117,8 @@ type shape struct {
 	// table is the entries of a sequence's block table, a power of two, runs the sequences among
 	// the rows, each of which lie side by side.
 	table, sequences int
+	// pages is of how many pages angles are there.
+	pages int
 	// decode says that each sequence has few rows, however they are shared.
 	decode bool
 }
@@ -178,6 +180,9 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	s.all = s.all[:0]
 	y := shape{table: 1, room: roomOf(b)}
+	if len(b.Position) > 0 {
+		y.pages = rotaryPages(slices.Max(b.Position))
+	}
 	for _, t := range b.Tables {
 		for y.table < len(t) {
 			y.table *= 2

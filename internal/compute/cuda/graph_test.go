@@ -1,0 +1,45 @@
+package cuda_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+)
+
+// run has a device compute a step, and fails with it.
+func run(t *testing.T, d *cuda.Device, b *compute.Batch, pass func()) {
+	t.Helper()
+	d.Begin(b, nil)
+	err := d.Run(t, true, func() error { pass(); return d.Err() })
+	if err == nil {
+		err = d.Finish()
+	}
+	if err != nil {
+		t.Fatalf("positions %v: %v", b.Position, err)
+	}
+}
+
+// TestReplayedPositions does steps again at positions that none was recorded at: a sequence goes on
+// in a block table that has room for twice as many.
+func TestReplayedPositions(t *testing.T) {
+	d := machine(t, &double.Driver{Check: true})
+	frequencies := []float32{1, 0.25}
+	y := d.Rotary(frequencies, 1, 0)
+	var angles compute.Tensor
+	for _, p := range []int32{2048, 2049, 2050, 2051, 3071, 3072, 4095, 4096, 4097, 4098, 8191} {
+		b := &compute.Batch{Tokens: []int32{0}, Slots: []int32{p}, Position: []int32{p},
+			Seq: []int32{0}, States: []int32{0}, Tables: [][]int32{make([]int32, p/16+1)}}
+		run(t, d, b, func() { y.Angles(&angles, b.Position) })
+		angle, got := float64(float32(p)*frequencies[1]), angles.Floats()
+		if math.Abs(float64(got[1])-math.Cos(angle)) > 1e-6 ||
+			math.Abs(float64(got[3])-math.Sin(angle)) > 1e-6 {
+			t.Fatalf("position %d after %d replays: %v", p, d.Replays(), got)
+		}
+	}
+	if d.Replays() == 0 {
+		t.Error("no step was done again")
+	}
+}
