@@ -14,7 +14,8 @@ type graphs struct {
 	// generation counts the allocations of the device: a graph has addresses, and is void when one
 	// of them may have become another's.
 	generation, recorded uint64
-	// foreign says that the pass at hand sent integers beside the batch's.
+	// foreign says that the pass at hand sent integers beside the batch's: a
+	// graph would send these again.
 	foreign bool
 	// agreed is what ranks know of each other's step at hand; apart says that a step could not be
 	// kept that all of them have recorded.
@@ -125,10 +126,16 @@ func (d *Device) Run(of any, alone bool, pass func() error) error {
 		g.replays++
 		return d.err
 	}
-	if y.seen++; y.seen <= warmUp || y.never {
-		return pass()
+	g.foreign = false
+	if y.seen++; y.seen > warmUp && !y.never {
+		return d.record(y, pass)
 	}
-	return d.record(y, pass)
+	err := pass()
+	// In the first pass attention may have met a way to share rows, which the next batch tells.
+	if g.foreign && y.seen == warmUp {
+		y.never, g.apart = true, true
+	}
+	return err
 }
 
 // record records what pass asks for, then does it.
@@ -139,8 +146,6 @@ func (d *Device) record(y *graph, pass func() error) error {
 		d.check(fmt.Errorf("record a step: %w", err))
 		return d.err
 	}
-	g.foreign = false
-	before := g.generation
 	failed := pass()
 	d.flush()
 	made, err := d.ctx.EndCapture(d.stream)
@@ -154,7 +159,7 @@ func (d *Device) record(y *graph, pass func() error) error {
 		return failed
 	}
 	d.check(d.ctx.Replay(made, d.stream))
-	if g.foreign || g.generation != before {
+	if g.foreign {
 		y.never, g.apart = true, true
 		d.wait()
 		d.check(d.ctx.Destroy(made))

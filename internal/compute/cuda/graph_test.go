@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -41,5 +42,23 @@ func TestReplayedPositions(t *testing.T) {
 	}
 	if d.Replays() == 0 {
 		t.Error("no step was done again")
+	}
+}
+
+// TestAmongIsNotRecorded has texts attend to themselves in steps of one shape, the last of which
+// needs more room than those before: nothing can be allocated in a graph.
+func TestAmongIsNotRecorded(t *testing.T) {
+	d := machine(t, &double.Driver{Check: true})
+	s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 1))}
+	x, y := s.tensor(20, 96), new(compute.Tensor)
+	d.Resize(y, 20, 32)
+	args := compute.AttentionArgs{Heads: 2, KVHeads: 2, HeadDim: 16, Scale: 0.25,
+		Ahead: math.MaxInt32}
+	for _, n := range []int{10, 10, 10, 19} {
+		b, _, _ := batchOf(16, sequence{0, n}, sequence{0, 20 - n})
+		b.Slots, b.Tables = nil, nil
+		run(t, d, b, func() {
+			d.AttentionAmong(b, args, y, x.Columns(0, 32), x.Columns(32, 32), x.Columns(64, 32))
+		})
 	}
 }
