@@ -247,6 +247,7 @@ func (d *Device) check(err error) {
 
 // wait waits until all that was enqueued is done.
 func (d *Device) wait() {
+	d.graphs.unfit = true
 	d.flush()
 	if d.err == nil {
 		d.check(d.ctx.Synchronize(d.stream))

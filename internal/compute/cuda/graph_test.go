@@ -62,3 +62,30 @@ func TestAmongIsNotRecorded(t *testing.T) {
 		})
 	}
 }
+
+// TestHostIsNotRecorded has steps filled in by the host, as rows of quantised embeddings are, among
+// others that are done again.
+func TestHostIsNotRecorded(t *testing.T) {
+	d := machine(t, &double.Driver{Check: true})
+	var x, y compute.Tensor
+	for step := float32(0); step < 6; step++ {
+		for rows := 1; rows < 3; rows++ {
+			b, _, _ := batchOf(16, []sequence{{9, 1}, {9, 1}}[:rows]...)
+			run(t, d, b, func() {
+				d.Resize(&x, rows, 8)
+				if d.Zero(&x); rows == 1 {
+					x.Floats()[0] = step
+					x.Memory.Filled()
+				}
+				d.Resize(&y, rows, 8)
+				d.Copy(y.All(), x.All())
+			})
+			if got, want := y.Floats()[0], step*float32(2-rows); got != want {
+				t.Errorf("%d rows, step %g: %g instead of %g", rows, step, got, want)
+			}
+		}
+	}
+	if d.Replays() == 0 {
+		t.Error("no step was done again")
+	}
+}

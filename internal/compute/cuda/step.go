@@ -252,7 +252,7 @@ func (d *Device) integers(list []int32) driver.Ptr {
 			return s.at
 		}
 	}
-	d.graphs.foreign = true
+	d.graphs.unfit = true
 	values, there := d.ring.room(len(list))
 	copy(values, list)
 	d.ring.send(values, there)
