@@ -1,12 +1,15 @@
 package cuda
 
 import (
+	"errors"
+	"iter"
 	"runtime"
 	"testing"
 	"weak"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
+	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 )
 
 // TestClosedIsGarbage: a device that is closed leaves nothing behind, though it refers to memory
@@ -54,4 +57,43 @@ func TestAnglesAreFreed(t *testing.T) {
 	}
 	t.Errorf("%d allocations are left, not %d", left(), before)
 	runtime.KeepAlive(y)
+}
+
+// TestThreads: a device is that of one thread, but for what it copies beside its steps.
+func TestThreads(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d, err := New(Options{Driver: &double.Driver{Bound: true}, DType: compute.BFloat16, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c, err := d.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{{Heads: 1, Dim: 16}},
+		Blocks: 1, BlockSize: 16, DType: compute.BFloat16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := iter.Seq[compute.Span](func(yield func(compute.Span) bool) {
+		yield(compute.Span{To: 1})
+	})
+	elsewhere := func(f func() error) error {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			done <- f()
+		}()
+		return <-done
+	}
+	if err := elsewhere(func() error {
+		return c.Fill(span, func(b []byte) error { clear(b); return nil })
+	}); err != nil {
+		t.Error(err)
+	}
+	err = elsewhere(func() error { return d.ctx.Synchronize(d.stream) })
+	if e := (*driver.Error)(nil); !errors.As(err, &e) || e.Code != 201 {
+		t.Errorf("a call of another thread: %v", err)
+	}
+	if err := d.Finish(); err != nil {
+		t.Error(err)
+	}
 }
