@@ -148,8 +148,12 @@ func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 	of(q.Memory).written()
 }
 
-// attentionBlock is how many threads compute a head of a row.
-const attentionBlock = 128
+// attentionBlock is how many threads compute a head of a row, mostBlocks how many blocks a grid may
+// have in its second dimension.
+const (
+	attentionBlock = 128
+	mostBlocks     = 1<<16 - 1
+)
 
 // Attention makes dst what the queries of q find among cached keys and values.
 func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
@@ -197,8 +201,16 @@ func (d *Device) attend(y *cache, layer int, args compute.AttentionArgs, dst *co
 	if y.shape.DType.Scaled() {
 		kernel = kernels.AttentionCodes
 	}
-	launch(d, kernel, [3]uint32{uint32(args.Heads), uint32(q.Rows), 1},
-		[3]uint32{attentionBlock, 1, 1}, 4*l.PaddedDim(), p)
+	for left := q.Rows; left > 0; left -= mostBlocks {
+		rows := min(left, mostBlocks)
+		launch(d, kernel, [3]uint32{uint32(args.Heads), uint32(rows), 1},
+			[3]uint32{attentionBlock, 1, 1}, 4*l.PaddedDim(), p)
+		p.Q += driver.Ptr(4 * rows * q.Stride)
+		p.Y += driver.Ptr(4 * rows * dst.Width)
+		p.Half += driver.Ptr(2 * rows * dst.Width)
+		p.Positions += driver.Ptr(4 * rows)
+		p.Sequences += driver.Ptr(4 * rows)
+	}
 }
 
 // among is the cache that rows attend to each other in.
