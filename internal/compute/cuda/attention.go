@@ -217,6 +217,7 @@ func (d *Device) attend(y *cache, layer int, args compute.AttentionArgs, dst *co
 type among struct {
 	cache         *cache
 	slots, tables []int32
+	of            []int // how many blocks each sequence has
 }
 
 // AttentionAmong makes dst what the queries of q find among the rows of their own sequence: keys
@@ -225,20 +226,13 @@ func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, ds
 	q, k, v compute.View) {
 	a := &d.among
 	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim}
-	longest := 0
-	for _, p := range b.Position {
-		longest = max(longest, int(p)+1)
-	}
-	blockSize := compute.CacheTile
-	stride := (longest + blockSize - 1) / blockSize
-	a.lay(b, stride, blockSize)
-	blocks := len(a.tables)
+	stride, blocks := a.lay(b, compute.CacheTile)
 	if c := a.cache; c == nil || c.shape.Blocks < blocks || c.shape.Layers[0] != layer {
 		if a.cache != nil {
 			d.check(a.cache.Free())
 		}
 		made, err := d.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer},
-			Blocks: blocks + blocks/4, BlockSize: blockSize, DType: d.dtype})
+			Blocks: blocks + blocks/4, BlockSize: compute.CacheTile, DType: d.dtype})
 		if err != nil {
 			d.check(err)
 			return
@@ -251,15 +245,27 @@ func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, ds
 		last: d.step.last})
 }
 
-// lay has each sequence in stride blocks of its own.
-func (a *among) lay(b *compute.Batch, stride, blockSize int) {
-	a.slots, a.tables = a.slots[:0], a.tables[:0]
-	sequences := int32(0)
+// lay has each sequence in as many blocks as it needs, and says how many entries its table has and
+// how many blocks there are.
+func (a *among) lay(b *compute.Batch, blockSize int) (stride, blocks int) {
+	a.of, a.slots, a.tables = a.of[:0], a.slots[:0], a.tables[:0]
 	for i, seq := range b.Seq {
-		sequences = max(sequences, seq+1)
-		a.slots = append(a.slots, seq*int32(stride*blockSize)+b.Position[i])
+		for len(a.of) <= int(seq) {
+			a.of = append(a.of, 0)
+		}
+		a.of[seq] = max(a.of[seq], int(b.Position[i])/blockSize+1)
+		stride = max(stride, a.of[seq])
 	}
-	for i := range sequences * int32(stride) {
-		a.tables = append(a.tables, i)
+	for _, n := range a.of {
+		for i := range stride {
+			a.tables = append(a.tables, int32(blocks+min(i, n-1)))
+		}
+		blocks += n
 	}
+	for i, seq := range b.Seq {
+		at := int(b.Position[i])
+		block := a.tables[int(seq)*stride+at/blockSize]
+		a.slots = append(a.slots, block*int32(blockSize)+int32(at%blockSize))
+	}
+	return stride, blocks
 }

@@ -97,3 +97,28 @@ func TestThreads(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLay: texts that attend to themselves take the blocks that they need, not the longest one's.
+func TestLay(t *testing.T) {
+	const size = 4
+	b := new(compute.Batch)
+	for seq, n := range []int{9, 1, 4, 5} {
+		for p := range n {
+			b.Seq, b.Position = append(b.Seq, int32(seq)), append(b.Position, int32(p))
+		}
+	}
+	var a among
+	stride, blocks := a.lay(b, size)
+	if stride != 3 || blocks != 3+1+1+2 || len(a.tables) != 4*stride {
+		t.Fatalf("%d entries a table, %d blocks, tables %v", stride, blocks, a.tables)
+	}
+	taken := map[int32]bool{}
+	for i, seq := range b.Seq {
+		p, slot := int(b.Position[i]), a.slots[i]
+		if taken[slot] || slot/size != a.tables[int(seq)*stride+p/size] ||
+			int(slot%size) != p%size || int(slot/size) >= blocks {
+			t.Errorf("position %d of %d is in slot %d, tables %v", p, seq, slot, a.tables)
+		}
+		taken[slot] = true
+	}
+}

@@ -86,7 +86,7 @@ func (d *Driver) Devices() ([]driver.Info, error) {
 	info := d.Info
 	if info.Name == "" {
 		info = driver.Info{Name: "PTX machine", Major: 9, Minor: 0, Multiprocessors: 132,
-			Shared: 227 << 10, L2: 50 << 20}
+			Shared: 227 << 10, L2: 50 << 20, Memory: info.Memory}
 	}
 	if info.UUID == "" {
 		info.UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -119,7 +119,7 @@ func (d *Driver) Open(ordinal int) (driver.Context, error) {
 	memory := ptx.NewMemory(list[0].Memory)
 	return &Context{d: d, info: list[0], state: state{memory: memory,
 		threads: map[int]bool{unix.Gettid(): true},
-		allocs: map[driver.Ptr]uint64{}, exported: map[driver.Ptr]*shared{},
+		allocs:  map[driver.Ptr]uint64{}, exported: map[driver.Ptr]*shared{},
 		imported: map[driver.Ptr]*shared{}, pinned: map[*byte]int{},
 		machine: &ptx.Machine{Memory: memory, Threads: max(1, d.Threads), Seed: d.Seed,
 			Check: d.Check}}}, nil
