@@ -340,4 +340,6 @@ type Rotary interface {
 type Table interface {
 	// Lookup makes dst the rows of ids, to each of which offset is added.
 	Lookup(dst *Tensor, ids []int32, offset int)
+	// Free gives the device's memory back; the table may not be used afterwards.
+	Free()
 }

@@ -31,3 +31,6 @@ func (t *table) Lookup(dst *compute.Tensor, ids []int32, offset int) {
 		}
 	}
 }
+
+// Free implements compute.Table: the rows are the source's.
+func (t *table) Free() {}

@@ -148,8 +148,12 @@ func (d *Device) StoreHeads(c compute.Cache, layer int, q, k, v compute.View,
 	of(q.Memory).written()
 }
 
-// attentionBlock is how many threads compute a head of a row.
-const attentionBlock = 128
+// attentionBlock is how many threads compute a head of a row, mostBlocks how many blocks a grid may
+// have in its second dimension.
+const (
+	attentionBlock = 128
+	mostBlocks     = 1<<16 - 1
+)
 
 // Attention makes dst what the queries of q find among cached keys and values.
 func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
@@ -197,14 +201,23 @@ func (d *Device) attend(y *cache, layer int, args compute.AttentionArgs, dst *co
 	if y.shape.DType.Scaled() {
 		kernel = kernels.AttentionCodes
 	}
-	launch(d, kernel, [3]uint32{uint32(args.Heads), uint32(q.Rows), 1},
-		[3]uint32{attentionBlock, 1, 1}, 4*l.PaddedDim(), p)
+	for left := q.Rows; left > 0; left -= mostBlocks {
+		rows := min(left, mostBlocks)
+		launch(d, kernel, [3]uint32{uint32(args.Heads), uint32(rows), 1},
+			[3]uint32{attentionBlock, 1, 1}, 4*l.PaddedDim(), p)
+		p.Q += driver.Ptr(4 * rows * q.Stride)
+		p.Y += driver.Ptr(4 * rows * dst.Width)
+		p.Half += driver.Ptr(2 * rows * dst.Width)
+		p.Positions += driver.Ptr(4 * rows)
+		p.Sequences += driver.Ptr(4 * rows)
+	}
 }
 
 // among is the cache that rows attend to each other in.
 type among struct {
 	cache         *cache
 	slots, tables []int32
+	of            []int // how many blocks each sequence has
 }
 
 // AttentionAmong makes dst what the queries of q find among the rows of their own sequence: keys
@@ -213,20 +226,13 @@ func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, ds
 	q, k, v compute.View) {
 	a := &d.among
 	layer := compute.CacheLayer{Heads: args.KVHeads, Dim: args.HeadDim}
-	longest := 0
-	for _, p := range b.Position {
-		longest = max(longest, int(p)+1)
-	}
-	blockSize := compute.CacheTile
-	stride := (longest + blockSize - 1) / blockSize
-	a.lay(b, stride, blockSize)
-	blocks := len(a.tables)
+	stride, blocks := a.lay(b, compute.CacheTile)
 	if c := a.cache; c == nil || c.shape.Blocks < blocks || c.shape.Layers[0] != layer {
 		if a.cache != nil {
 			d.check(a.cache.Free())
 		}
 		made, err := d.NewCache(compute.CacheShape{Layers: []compute.CacheLayer{layer},
-			Blocks: blocks + blocks/4, BlockSize: blockSize, DType: d.dtype})
+			Blocks: blocks + blocks/4, BlockSize: compute.CacheTile, DType: d.dtype})
 		if err != nil {
 			d.check(err)
 			return
@@ -239,15 +245,27 @@ func (d *Device) AttentionAmong(b *compute.Batch, args compute.AttentionArgs, ds
 		last: d.step.last})
 }
 
-// lay has each sequence in stride blocks of its own.
-func (a *among) lay(b *compute.Batch, stride, blockSize int) {
-	a.slots, a.tables = a.slots[:0], a.tables[:0]
-	sequences := int32(0)
+// lay has each sequence in as many blocks as it needs, and says how many entries its table has and
+// how many blocks there are.
+func (a *among) lay(b *compute.Batch, blockSize int) (stride, blocks int) {
+	a.of, a.slots, a.tables = a.of[:0], a.slots[:0], a.tables[:0]
 	for i, seq := range b.Seq {
-		sequences = max(sequences, seq+1)
-		a.slots = append(a.slots, seq*int32(stride*blockSize)+b.Position[i])
+		for len(a.of) <= int(seq) {
+			a.of = append(a.of, 0)
+		}
+		a.of[seq] = max(a.of[seq], int(b.Position[i])/blockSize+1)
+		stride = max(stride, a.of[seq])
 	}
-	for i := range sequences * int32(stride) {
-		a.tables = append(a.tables, i)
+	for _, n := range a.of {
+		for i := range stride {
+			a.tables = append(a.tables, int32(blocks+min(i, n-1)))
+		}
+		blocks += n
 	}
+	for i, seq := range b.Seq {
+		at := int(b.Position[i])
+		block := a.tables[int(seq)*stride+at/blockSize]
+		a.slots = append(a.slots, block*int32(blockSize)+int32(at%blockSize))
+	}
+	return stride, blocks
 }

@@ -258,6 +258,54 @@ func TestAttentionAmong(t *testing.T) {
 	}
 }
 
+// impatient is a machine that only checks the first launches of as many blocks as there may be.
+type impatient struct {
+	double.Driver
+	driver.Context
+}
+
+func (m *impatient) Open(ordinal int) (c driver.Context, err error) {
+	m.Context, err = m.Driver.Open(ordinal)
+	return m, err
+}
+
+func (m *impatient) Launch(l *driver.Launch, s driver.Stream) error {
+	if l.Grid[1] == 1<<16-1 {
+		return nil
+	}
+	return m.Context.Launch(l, s)
+}
+
+// TestAttentionOfManyRows has more rows than a grid has blocks in a dimension, each of a text that
+// finds itself.
+func TestAttentionOfManyRows(t *testing.T) {
+	const rows, dim = 1<<16 + 1, 16
+	d, err := cuda.New(cuda.Options{Driver: new(impatient), DType: compute.BFloat16, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	b := new(compute.Batch)
+	for i := range int32(rows) {
+		b.Position, b.Seq = append(b.Position, 0), append(b.Seq, i)
+	}
+	d.Begin(b, nil)
+	var x, y compute.Tensor
+	d.Resize(&x, rows, dim)
+	for i := range rows * dim {
+		x.Floats()[i] = float32(i / dim % 256)
+	}
+	x.Memory.Filled()
+	d.Resize(&y, rows, dim)
+	d.AttentionAmong(b, compute.AttentionArgs{Heads: 1, KVHeads: 1, HeadDim: dim, Scale: 1,
+		Ahead: math.MaxInt32}, &y, x.All(), x.All(), x.All())
+	for row := 1<<16 - 1; row < rows; row++ {
+		if got, want := y.Floats()[row*dim], float32(row%256); got != want || d.Err() != nil {
+			t.Errorf("row %d is %g instead of %g, %v", row, got, want, d.Err())
+		}
+	}
+}
+
 // TestDelta holds the gated delta rule to the CPU's: rows of sequences that begin and that go on,
 // cut in two steps.
 func TestDelta(t *testing.T) {

@@ -11,6 +11,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -185,8 +186,13 @@ func (d *Device) Close() {
 	d.check(d.ctx.Close())
 }
 
-// DropSpare frees memory that nothing refers to any more.
-func (d *Device) DropSpare() { d.reclaim() }
+// DropSpare frees memory that nothing refers to any more: the second collection is over when what
+// the first one found has been told of.
+func (d *Device) DropSpare() {
+	runtime.GC()
+	runtime.GC()
+	d.reclaim()
+}
 
 // Count has launches counted, until Count(nil) returns.
 func (d *Device) Count(moved *atomic.Uint64) {
@@ -241,6 +247,7 @@ func (d *Device) check(err error) {
 
 // wait waits until all that was enqueued is done.
 func (d *Device) wait() {
+	d.graphs.unfit = true
 	d.flush()
 	if d.err == nil {
 		d.check(d.ctx.Synchronize(d.stream))

@@ -14,10 +14,11 @@ type graphs struct {
 	// generation counts the allocations of the device: a graph has addresses, and is void when one
 	// of them may have become another's.
 	generation, recorded uint64
-	// foreign says that the pass at hand sent integers beside the batch's.
-	foreign bool
-	// agreed is what ranks know of each other's step at hand; apart says that a step could not be
-	// kept that all of them have recorded.
+	// unfit says that the pass at hand sent integers beside the batch's, or waited for the device:
+	// a graph would send these again, and cannot wait.
+	unfit bool
+	// agreed is what ranks know of each other's step at hand; apart says that this one has steps
+	// that are not to be recorded.
 	agreed agreement
 	apart  bool
 	// replays is how many steps were done again.
@@ -67,7 +68,7 @@ func (y *shape) hash() uint32 {
 		h = hashed(h, uint32(n))
 	}
 	for _, n := range [...]int{y.tables, y.runs, y.last, y.counted, y.turn, y.end, y.room, y.table,
-		y.sequences} {
+		y.sequences, y.pages} {
 		h = hashed(h, uint32(n))
 	}
 	return max(1, h)
@@ -125,10 +126,24 @@ func (d *Device) Run(of any, alone bool, pass func() error) error {
 		g.replays++
 		return d.err
 	}
-	if y.seen++; y.seen <= warmUp || y.never {
-		return pass()
+	g.unfit = false
+	if y.seen++; y.seen > warmUp && !y.never {
+		return d.record(y, pass)
 	}
-	return d.record(y, pass)
+	err := pass()
+	// In passes before, attention may have met a way to share rows, and memory have grown.
+	if g.unfit && y.seen == warmUp && !g.void() {
+		d.keepOut(y)
+	}
+	return err
+}
+
+// keepOut has a step not be recorded, of ranks that exchange by NCCL none any more.
+func (d *Device) keepOut(y *graph) {
+	y.never = true
+	for _, c := range d.comms {
+		d.graphs.apart = d.graphs.apart || c.joined != nil
+	}
 }
 
 // record records what pass asks for, then does it.
@@ -139,8 +154,6 @@ func (d *Device) record(y *graph, pass func() error) error {
 		d.check(fmt.Errorf("record a step: %w", err))
 		return d.err
 	}
-	g.foreign = false
-	before := g.generation
 	failed := pass()
 	d.flush()
 	made, err := d.ctx.EndCapture(d.stream)
@@ -154,8 +167,8 @@ func (d *Device) record(y *graph, pass func() error) error {
 		return failed
 	}
 	d.check(d.ctx.Replay(made, d.stream))
-	if g.foreign || g.generation != before {
-		y.never, g.apart = true, true
+	if g.unfit {
+		d.keepOut(y)
 		d.wait()
 		d.check(d.ctx.Destroy(made))
 		return d.err

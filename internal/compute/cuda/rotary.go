@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -18,9 +20,15 @@ type rotary struct {
 	d           *Device
 	frequencies []float32
 	scale       float64
-	table       scratch
-	pages       int // there are
+	table       *weight // nil for none
 	page        []float32
+}
+
+// rotaryPages is how many pages of angles there are once a step has had a position: a power of two,
+// so that a long text moves them seldom. Steps of one shape have the same, as one that is done
+// again computes none.
+func rotaryPages(position int32) int {
+	return 1 << bits.Len(uint(position/rotaryPage))
 }
 
 // Rotary makes the angles of a rotary embedding of 2·len(frequencies) dimensions, whose cosines and
@@ -33,32 +41,26 @@ func (d *Device) Rotary(frequencies []float32, scale float64, _ int) compute.Rot
 func (y *rotary) Angles(dst *compute.Tensor, positions []int32) {
 	width := 2 * len(y.frequencies)
 	y.d.Resize(dst, len(positions), width)
-	most := int32(0)
-	for _, p := range positions {
-		most = max(most, p)
-	}
-	y.reach(int(most))
+	y.reach(rotaryPages(slices.Max(positions)))
 	n := len(positions) * width
-	elements(y.d, kernels.Angles, n, kernels.AnglesParams{Table: y.table.p,
+	elements(y.d, kernels.Angles, n, kernels.AnglesParams{Table: y.table.data,
 		Positions: y.d.integers(positions), Y: at(dst.Memory), Rows: int32(len(positions)),
 		Width: int32(width)})
 }
 
-// reach computes the angles of positions up to one.
-func (y *rotary) reach(position int) {
-	need := position/rotaryPage + 1
-	if need <= y.pages || y.d.err != nil {
-		return
-	}
+// reach computes the angles of so many pages at least.
+func (y *rotary) reach(pages int) {
 	bytes := rotaryPage * 2 * len(y.frequencies) * 4
-	if need*bytes > y.table.bytes {
-		// Twice as many, so that a long text moves them seldom.
-		y.table.grow(y.d, max(need, 2*y.pages)*bytes)
-		y.pages = 0
+	if y.table != nil {
+		if pages*bytes <= y.table.bytes {
+			return
+		}
+		y.table.Free()
 	}
-	for ; y.pages < need; y.pages++ {
-		at := y.table.p + driver.Ptr(y.pages*bytes)
-		y.d.check(y.d.upload(at, floatBytes(y.compute(y.pages))))
+	y.table = y.d.newWeight(pages * bytes)
+	for i := 0; i < pages && y.d.err == nil; i++ {
+		at := y.table.data + driver.Ptr(i*bytes)
+		y.d.check(y.d.upload(at, floatBytes(y.compute(i))))
 	}
 }
 

@@ -255,6 +255,9 @@ func (t *table) Lookup(dst *compute.Tensor, ids []int32, offset int) {
 		Offset: int32(offset), Type: t.kind})
 }
 
+// Free implements compute.Table.
+func (t *table) Free() { t.rows.Free() }
+
 // upload copies bytes of the host, which need not be pinned, to the device, through pinned memory.
 func (d *Device) upload(to driver.Ptr, from []byte) error {
 	for at := 0; at < len(from); {

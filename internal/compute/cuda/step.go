@@ -117,6 +117,8 @@ type shape struct {
 	// table is the entries of a sequence's block table, a power of two, runs the sequences among
 	// the rows, each of which lie side by side.
 	table, sequences int
+	// pages is of how many pages angles are there.
+	pages int
 	// decode says that each sequence has few rows, however they are shared.
 	decode bool
 }
@@ -178,6 +180,9 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	s.all = s.all[:0]
 	y := shape{table: 1, room: roomOf(b)}
+	if len(b.Position) > 0 {
+		y.pages = rotaryPages(slices.Max(b.Position))
+	}
 	for _, t := range b.Tables {
 		for y.table < len(t) {
 			y.table *= 2
@@ -247,7 +252,7 @@ func (d *Device) integers(list []int32) driver.Ptr {
 			return s.at
 		}
 	}
-	d.graphs.foreign = true // a graph would send these again
+	d.graphs.unfit = true
 	values, there := d.ring.room(len(list))
 	copy(values, list)
 	d.ring.send(values, there)

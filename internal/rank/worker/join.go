@@ -16,11 +16,12 @@ import (
 // received from cancel, which may be nil, ends this rank, which sends it to the driver first. gpus
 // makes the devices of ranks on GPUs, and is nil in a program that has none.
 func Serve(next func() (join.Invitation, error), cancel <-chan error, gpus GPUs) error {
-	h := Host{gpus: gpus}
-	defer h.Close()
-	// The futex waits of a ring are cheapest on a thread of one's own.
+	// The futex waits of a ring are cheapest on a thread of one's own, and a GPU is that of one
+	// until it is closed.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	h := Host{gpus: gpus}
+	defer h.Close()
 	inv, err := next()
 	if err != nil {
 		return err

@@ -291,10 +291,6 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 	}
 	r.endTransfers()
 	r.retiring.Wait()
-	if asleep.Weights || asleep.KVCache {
-		r.device.DropSpare()
-		r.dropRoom()
-	}
 	switch {
 	case asleep.Weights:
 		r.staging.close()
@@ -331,6 +327,10 @@ func (w *worker) sleep(asleep calls.Asleep) (none rpc.None, err error) {
 		}
 	}
 	r.compute()
+	if asleep.Weights || asleep.KVCache {
+		r.device.DropSpare() // now that nothing refers to what sleeps
+		r.dropRoom()
+	}
 	if !asleep.Weights {
 		return none, r.connect(w.opt.Ended)
 	}

@@ -28,6 +28,8 @@ type Driver struct {
 	Threads int
 	Seed    uint64
 	Check   bool
+	// Bound refuses calls of threads in which the context is not current.
+	Bound bool
 	// Fail, if not nil, is asked before each call of the driver's API, by its name there: an error
 	// is the call's, and that of all later calls of its context if it is sticky.
 	Fail func(call string) error
@@ -84,7 +86,7 @@ func (d *Driver) Devices() ([]driver.Info, error) {
 	info := d.Info
 	if info.Name == "" {
 		info = driver.Info{Name: "PTX machine", Major: 9, Minor: 0, Multiprocessors: 132,
-			Shared: 227 << 10, L2: 50 << 20}
+			Shared: 227 << 10, L2: 50 << 20, Memory: info.Memory}
 	}
 	if info.UUID == "" {
 		info.UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -116,7 +118,8 @@ func (d *Driver) Open(ordinal int) (driver.Context, error) {
 	}
 	memory := ptx.NewMemory(list[0].Memory)
 	return &Context{d: d, info: list[0], state: state{memory: memory,
-		allocs: map[driver.Ptr]uint64{}, exported: map[driver.Ptr]*shared{},
+		threads: map[int]bool{unix.Gettid(): true},
+		allocs:  map[driver.Ptr]uint64{}, exported: map[driver.Ptr]*shared{},
 		imported: map[driver.Ptr]*shared{}, pinned: map[*byte]int{},
 		machine: &ptx.Machine{Memory: memory, Threads: max(1, d.Threads), Seed: d.Seed,
 			Check: d.Check}}}, nil
@@ -136,6 +139,7 @@ type Context struct {
 type state struct {
 	memory  *ptx.Memory
 	machine *ptx.Machine
+	threads map[int]bool // in which it is current
 	allocs  map[driver.Ptr]uint64
 	used    uint64
 	pinned  map[*byte]int
@@ -188,6 +192,9 @@ func (c *Context) begin(call string) error {
 	if c.lost != nil {
 		return c.lost
 	}
+	if c.d.Bound && !c.threads[unix.Gettid()] {
+		return invalidContext(call)
+	}
 	err := c.d.fails(call)
 	if e := (*driver.Error)(nil); errors.As(err, &e) && e.Sticky() {
 		c.lost = err
@@ -209,7 +216,14 @@ func (c *Context) apart(call string) error {
 func (c *Context) Enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.lost == nil {
+		c.threads[unix.Gettid()] = true
+	}
 	return c.begin("cuCtxSetCurrent")
+}
+
+func invalidContext(call string) error {
+	return &driver.Error{Call: call, Code: 201, Name: "CUDA_ERROR_INVALID_CONTEXT"}
 }
 
 // Close implements driver.Context.
@@ -217,8 +231,7 @@ func (c *Context) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closeShared()
-	c.state = state{lost: &driver.Error{Call: "cuCtxGetCurrent", Code: 201,
-		Name: "CUDA_ERROR_INVALID_CONTEXT"}}
+	c.state = state{lost: invalidContext("cuCtxGetCurrent")}
 	return nil
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 )
 
-// Parse reads what a test says of the driver of another process, words with commas between them:
+// Parse reads what a test says of the driver of another process, which is bound, words with commas
+// between them:
 //
 //	seed=N        the order in which blocks and warps execute
 //	check         find races and reads of what was never written
@@ -25,7 +26,7 @@ import (
 //
 // "" is nothing. Threads execute blocks.
 func Parse(text string, threads int) (*Driver, error) {
-	d := &Driver{Threads: threads}
+	d := &Driver{Threads: threads, Bound: true}
 	for _, word := range strings.Split(text, ",") {
 		name, value, _ := strings.Cut(word, "=")
 		var err error

@@ -154,7 +154,7 @@ func (c *Context) Import(h driver.Handle) (driver.Ptr, error) {
 	}
 	for _, s := range c.exported {
 		if s.inode == word(handleInode) {
-			return 0, &driver.Error{Call: call, Code: 201, Name: "CUDA_ERROR_INVALID_CONTEXT"}
+			return 0, invalidContext(call)
 		}
 	}
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", word(handlePID), word(handleFD)), os.O_RDWR,

@@ -212,6 +212,9 @@ func (l *Loader) Free() {
 		w.Free()
 	}
 	for _, t := range l.tables {
+		if t.on != nil {
+			t.on.Free()
+		}
 		l.src.Release(t.Tensor)
 	}
 	for id := range l.adapters.places {

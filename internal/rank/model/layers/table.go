@@ -26,6 +26,7 @@ type table struct {
 	sums []uint32
 	// written is what the source watches it with.
 	written func() bool
+	on      compute.Table // the device's, nil where the rows are blocks
 }
 
 // pieceSize is how much of a table a thread sums at a time.
@@ -63,7 +64,8 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 		}
 		l.made = true
 	}
-	l.tables[len(l.tables)-1].sums = sums
+	made := &l.tables[len(l.tables)-1]
+	made.sums = sums
 	l.src.Rest(t)
 	if quantised(t) {
 		if l.strict {
@@ -71,8 +73,9 @@ func (l *Loader) table(tensor string, rows, width int) compute.Table {
 		}
 		return &blockTable{l.rank, t}
 	}
-	return l.dev.Table(compute.Source{DType: dtype, Data: t.Data, Rows: rows, Cols: width,
+	made.on = l.dev.Table(compute.Source{DType: dtype, Data: t.Data, Rows: rows, Cols: width,
 		RowHi: rows, ColHi: width})
+	return made.on
 }
 
 // Intact is an error when a table is not what it was when it was loaded: its file was overwritten.

@@ -110,6 +110,8 @@ func (t *table) Lookup(dst *layers.Tensor, ids []int32, offset int) {
 	t.d.call("lookup %s of %d rows", all(dst), t.s.Rows)
 }
 
+func (t *table) Free() {}
+
 type rotary struct {
 	d   *Device
 	dim int
