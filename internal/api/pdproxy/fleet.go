@@ -63,9 +63,9 @@ func (t *taken) Close() error {
 	return t.ReadCloser.Close()
 }
 
-// take gives a server a request, until end is called. Of a fleet that is spared the context ends,
+// acquire gives a server a request, until end is called. Of a fleet that is spared the context ends,
 // too, when the server is not well any more.
-func (f *fleet) take(ctx context.Context, s *server) (_ context.Context, end func()) {
+func (f *fleet) acquire(ctx context.Context, s *server) (_ context.Context, end func()) {
 	s.busy.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := func() bool { return true }

@@ -274,7 +274,7 @@ func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*ht
 	}
 	var errs []error
 	for i, s := range order {
-		ctx, end := f.take(r.Context(), s)
+		ctx, end := f.acquire(r.Context(), s)
 		q, err := http.NewRequestWithContext(ctx, r.Method, s.url+r.URL.RequestURI(),
 			bytes.NewReader(body))
 		if err != nil {

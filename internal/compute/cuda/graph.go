@@ -133,13 +133,13 @@ func (d *Device) Run(of any, alone bool, pass func() error) error {
 	err := pass()
 	// In passes before, attention may have met a way to share rows, and memory have grown.
 	if g.unfit && y.seen == warmUp && !g.void() {
-		d.keepOut(y)
+		d.exclude(y)
 	}
 	return err
 }
 
-// keepOut has a step not be recorded, of ranks that exchange by NCCL none any more.
-func (d *Device) keepOut(y *graph) {
+// exclude has a step not be recorded, of ranks that exchange by NCCL none any more.
+func (d *Device) exclude(y *graph) {
 	y.never = true
 	for _, c := range d.comms {
 		d.graphs.apart = d.graphs.apart || c.joined != nil
@@ -168,7 +168,7 @@ func (d *Device) record(y *graph, pass func() error) error {
 	}
 	d.check(d.ctx.Replay(made, d.stream))
 	if g.unfit {
-		d.keepOut(y)
+		d.exclude(y)
 		d.wait()
 		d.check(d.ctx.Destroy(made))
 		return d.err
