@@ -27,7 +27,7 @@ func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
 	if bad := s.constrainCalls(ctx, req, &p.Constraint, &o); bad != nil {
 		return o, bad
 	}
-	s.boundThinking(req, &o, &p.Params)
+	s.boundThinking(req, &o, p)
 	if o.Tools != nil {
 		o.Types = parameterTypes(req.Tools)
 		if o.Tools.ShortIDs {
@@ -41,16 +41,29 @@ func (s *Service) reading(ctx context.Context, from *call.Origin, req *Chat,
 	return o, nil
 }
 
-// boundThinking has the reasoning of an answer end when its budget is spent.
-func (s *Service) boundThinking(req *Chat, o *output.Options, p *sample.Params) {
+// boundThinking has the reasoning of an answer end when its budget is spent. As in vLLM, what the
+// prompt has of it counts.
+func (s *Service) boundThinking(req *Chat, o *output.Options, p *Prompt) {
 	t := o.Reasoning
 	if req.thinkingBudget == nil || t == nil || o.State == output.Closed {
 		return
 	}
 	tokens := func(tag []string) []int32 { return s.Model.Tokenizer.Encode(tag[0], false) }
-	p.ThinkingBudget, p.ThinkingEnd = *req.thinkingBudget, tokens(t.End)
-	if o.State == output.Unsaid && !t.Always && len(t.Start) > 0 {
-		p.ThinkingStart = tokens(t.Start)
+	q := &p.Params
+	q.ThinkingBudget, q.ThinkingEnd = *req.thinkingBudget, tokens(t.End)
+	if len(t.Start) == 0 {
+		return
+	}
+	switch start := tokens(t.Start); {
+	case o.State == output.Open:
+		for at := len(p.Prompt) - len(start); at >= 0; at-- {
+			if after := p.Prompt[at:]; slices.Equal(after[:len(start)], start) {
+				q.ThinkingBudget = max(0, q.ThinkingBudget-int32(len(after)-len(start)))
+				return
+			}
+		}
+	case !t.Always:
+		q.ThinkingStart = start
 	}
 }
 
