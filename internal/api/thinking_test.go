@@ -35,6 +35,19 @@ func TestThinkingBudget(t *testing.T) {
 	if _, _, end := ask(openai.ChatPath, `{`+messages+`,"thinking_token_budget":-1}`); end != nil {
 		t.Errorf("no budget, but an end: %v", end)
 	}
+	// What the prompt has of the reasoning counts.
+	for content, want := range map[string]int{
+		"":                         9,
+		"one two":                  9 - len(tok.Encode("one two", false)),
+		strings.Repeat("more ", 9): 0,
+	} {
+		budget, start, _ = ask(openai.ChatPath, `{"messages":[{"role":"user","content":"hi"},`+
+			`{"role":"assistant","content":"<think>`+content+`"}],"continue_final_message":true,`+
+			`"add_generation_prompt":false,"thinking_token_budget":9}`)
+		if int(budget) != want || start != nil {
+			t.Errorf("after %q: budget %d, want %d, from %v", content, budget, want, start)
+		}
+	}
 	budget, _, end = ask(anthropic.MessagesPath, `{"max_tokens":9,`+messages+
 		`,"thinking":{"type":"enabled","budget_tokens":7}}`)
 	if budget != 7 || end == nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
@@ -186,6 +187,7 @@ func drawRequest(rng *rand.Rand, m *modelUnderTest, beginning []int32) *engine.R
 			constrain.Spec{Kind: constrain.Regex,
 				Text: `(It returns [0-9]{1,2}, unless it is not called; ){1,3}`})
 	}
+	drawDescription(rand.New(rand.NewPCG(r.Params.Seed, 0)), m.vocab, r)
 	return r
 }
 
@@ -220,6 +222,22 @@ func drawParams(rng *rand.Rand, vocab, room int32) sample.Params {
 		p.BadWords = [][]int32{tokens(rng, vocab, 1), tokens(rng, vocab, 2)}
 	}
 	return p
+}
+
+// drawDescription draws what log-probabilities are of, and what ends reasoning and repetition.
+func drawDescription(rng *rand.Rand, vocab int32, r *engine.Request) {
+	p := &r.Params
+	p.Processed, p.AsLogits = rng.IntN(4) == 0, rng.IntN(4) == 0
+	if p.Logprobs == 0 && rng.IntN(2) == 0 {
+		p.LogprobTokens = tokens(rng, vocab, 5)
+	}
+	if rng.IntN(4) == 0 && r.Constraint.Kind == constrain.None {
+		p.ThinkingBudget, p.ThinkingEnd = rng.Int32N(20), tokens(rng, vocab, 1+rng.IntN(3))
+	}
+	if rng.IntN(4) == 0 {
+		r.Repetition = schedule.Repetition{MinPattern: 1, MaxPattern: 1 + rng.IntN(3),
+			MinCount: 2 + rng.IntN(3)}
+	}
 }
 
 // tokens are n of a vocabulary, which begins with three that stand for no text.
