@@ -64,7 +64,7 @@ func ThisMachine() Machine {
 		},
 		Size: func(path string) (uint64, error) {
 			var s unix.Statfs_t
-			err := unix.Statfs(existing(path), &s)
+			err := unix.Statfs(path, &s)
 			return s.Blocks * uint64(s.Bsize), err
 		},
 		Listen: func(host string, port int) error {
