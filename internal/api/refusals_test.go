@@ -320,8 +320,11 @@ func refused(t *testing.T, s *testServer, path, body string, status int, param, 
 		t.Errorf("message of %d bytes", len(text))
 	}
 	code := any(float64(status))
-	if status == 400 && strings.Contains(text, "maximum context length") {
+	switch {
+	case status == 400 && strings.Contains(text, "maximum context length"):
 		code = "context_length_exceeded"
+	case status == 400 && strings.Contains(text, ": at /properties"): // of a schema
+		code = "schema_invalid"
 	}
 	if e["code"] != code {
 		t.Errorf("code %v, want %v", e["code"], code)

@@ -216,5 +216,6 @@ func constraintError(r *Sampling, err error) *wire.Error {
 	if wrong.TooComplex {
 		api.Message = "`" + field + "` is too complex: " + reason
 	}
+	api.Code = wrong.Code
 	return api
 }

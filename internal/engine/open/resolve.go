@@ -129,14 +129,15 @@ func Check(ctx context.Context, opt Options) (Checked, error) {
 		r.Config.Speculative.Model} {
 		switch {
 		case path == "" || path == builtin.Name || IsFolder(path):
-		case !hub.IsPath(path):
-			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here "+
-				"(eagleray pull %[1]s fetches them)", path))
-		case opt.Elsewhere:
-			c.Left = append(c.Left, fmt.Sprintf("files of %q, which is no folder here", path))
-		default:
+		case hub.IsPath(path) && !opt.Elsewhere:
 			_, err := hub.Resolve(ctx, path, hub.Options{})
 			return c, err
+		default:
+			left := fmt.Sprintf("files of %q, which is no folder here", path)
+			if !hub.IsPath(path) {
+				left += " (eagleray pull " + path + " fetches them)"
+			}
+			c.Left = append(c.Left, left)
 		}
 	}
 	if len(c.Left) > 0 {

@@ -18,7 +18,9 @@ const ModelGroup = "ModelConfig"
 func InGroup(f *pflag.FlagSet, flag, group string) { annotate(f, flag, groupOf, []string{group}) }
 
 // markGroup says what all flags are about that were defined since the last call: no name for those
-// that a command has for itself.
+// that a command has for itself. Copies of it at each place would take kilobytes of the program.
+//
+//go:noinline
 func markGroup(f *pflag.FlagSet, name ...string) {
 	f.VisitAll(func(x *pflag.Flag) {
 		if x.Annotations == nil {

@@ -7,19 +7,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// opposites are the names of a switch's opposite: no-x of x, and disable-x of enable-x. A name is
-// one of theirs in turn.
-func opposites(name string) []string {
-	before, x, _ := strings.Cut(name, "-")
-	switch before {
-	case "no":
-		return []string{x}
-	case "enable":
-		return []string{"no-" + name, "disable-" + x}
-	case "disable":
-		return []string{"no-" + name, "enable-" + x}
+// opposites are the names of a switch's opposite, "" for none: no-x of x, disable-x of enable-x. A
+// name is one of theirs in turn.
+func opposites(name string) [2]string {
+	names := [2]string{"no-" + name}
+	if x, no := strings.CutPrefix(name, "no-"); no {
+		names[0] = x
+	} else if x, on := strings.CutPrefix(name, "enable-"); on {
+		names[1] = "disable-" + x
+	} else if x, off := strings.CutPrefix(name, "disable-"); off {
+		names[1] = "enable-" + x
 	}
-	return []string{"no-" + name}
+	return names
 }
 
 // opposite is the switch of f that a name is the opposite of, with or without its dashes; nil for

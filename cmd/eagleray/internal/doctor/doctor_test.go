@@ -24,6 +24,7 @@ func sound() Machine {
 		Memory: room(64 << 30),
 		Plan:   func(context.Context, *config.Config) (*memory.Plan, error) { return nil, nil },
 		Free:   func(string) (uint64, error) { return 1 << 40, nil },
+		Size:   func(string) (uint64, error) { return 64 << 20, nil },
 		Listen: func(string, int) error { return nil },
 		Threads: func() (machine.Threads, bool) {
 			return machine.Threads{Left: 30000,
@@ -191,6 +192,15 @@ func TestChecks(t *testing.T) {
 			m.Addresses = func() ([]net.Addr, error) { return nil, broken }
 		}},
 		{"shared memory", OK, "not needed", func(*Machine, *config.Config) {}},
+		{"shared memory", Warn, "has 64 MiB", func(_ *Machine, c *config.Config) {
+			c.Cache.Offloading.GiB = 1
+		}},
+		{"shared memory", OK, "not needed", func(_ *Machine, c *config.Config) {
+			c.Cache.Offloading.GiB, c.Cache.Offloading.Dir = 1, "/disk"
+		}},
+		{"shared memory", OK, "for --kv-offloading-size", func(_ *Machine, c *config.Config) {
+			c.Cache.Offloading.GiB = 0.05
+		}},
 	} {
 		m, cfg := sound(), config.Default()
 		c.spoil(&m, &cfg)

@@ -37,8 +37,8 @@ type Machine struct {
 	// OpenFiles is the limit of descriptors, Niceness that of this process.
 	OpenFiles uint64
 	Niceness  int
-	// Free is the room on the file system of a path.
-	Free func(path string) (bytes uint64, err error)
+	// Free is the room on the file system of a path, Size all that it has.
+	Free, Size func(path string) (bytes uint64, err error)
 	// Listen tries an address.
 	Listen func(host string, port int) error
 	// GPUs are those of this machine.
@@ -61,6 +61,11 @@ func ThisMachine() Machine {
 			var s unix.Statfs_t
 			err := unix.Statfs(existing(path), &s)
 			return s.Bavail * uint64(s.Bsize), err
+		},
+		Size: func(path string) (uint64, error) {
+			var s unix.Statfs_t
+			err := unix.Statfs(path, &s)
+			return s.Blocks * uint64(s.Bsize), err
 		},
 		Listen: func(host string, port int) error {
 			l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
@@ -117,7 +122,7 @@ func (m *Machine) Checks(c *config.Config, cache string) []Check {
 		check("threads", func() Result { return m.threads(here, ranks, p.CPUThreads) }),
 		check("niceness", m.niceness),
 		check("disk", func() Result { return m.disk(c.Model.Path, cache) }),
-		check("shared memory", m.sharedMemory),
+		check("shared memory", func() Result { return m.sharedMemory(&c.Cache.Offloading) }),
 		check("port", func() Result { return m.port(&c.Server) }),
 		check("address", func() Result { return m.address(p.Ray.NodeIP) }),
 	}
@@ -267,9 +272,19 @@ func (m *Machine) disk(model, cache string) Result {
 	return ok("%d GB free in %s", free>>30, cache)
 }
 
-// sharedMemory is never a problem: it is checked because for other engines it is one.
-func (m *Machine) sharedMemory() Result {
-	return ok("/dev/shm is not needed: memory between processes has no name")
+// sharedMemory is needed for files of KV blocks alone, and containers have little of it; for other
+// engines it always is a problem.
+func (m *Machine) sharedMemory(o *config.Offloading) Result {
+	if o.Bytes() == 0 || o.Dir != "" {
+		return ok("/dev/shm is not needed: memory between processes has no name")
+	}
+	size, err := m.Size("/dev/shm")
+	if err != nil || size < uint64(o.Bytes()) {
+		return bad(Warn, "/dev/shm has %d MiB, --kv-offloading-size is %v GiB|fewer KV blocks are "+
+			"kept|make it larger (docker run --shm-size), or set --kv-offloading-dir", size>>20,
+			o.GiB)
+	}
+	return ok("/dev/shm has %d MiB for --kv-offloading-size", size>>20)
 }
 
 func (m *Machine) port(s *config.Server) Result {
