@@ -47,6 +47,9 @@ func TestMessagesRefusals(t *testing.T) {
 			`[{"type":"tool_use","id":"a","name":"f","input":[]}]`), "input` must be an object"},
 		"ends with a call": {turn("assistant",
 			`[{"type":"tool_use","id":"a","name":"f","input":{}}]`), "tool_result"},
+		"text behind a call": {turn("assistant",
+			`[{"type":"tool_use","id":"a","name":"f","input":{}},{"type":"text","text":"b"}]`),
+			"tool_result"},
 		"system number": {hiMessage + `,"system":1`, "`system` must be a string"},
 		"system image": {hiMessage + `,"system":[{"type":"image"}]`,
 			"`system[0]` has type"},
@@ -123,6 +126,9 @@ func TestMessagesPrompt(t *testing.T) {
 		func(o *Options) { o.Info.MaxModelLen = 2048 })
 	for body, want := range map[string]string{
 		hiMessage: `[{"role": "user", "content": "hi"}]null`,
+		`"max_tokens":5,"messages":[{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"t","name":"f","input":{}},{"type":"text","text":"b"}]},` +
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"7"}]}]`: `[{"role": "assistant", "content": "a\nb", "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": {}}}]}, ` +
+			`{"role": "tool", "tool_call_id": "t", "content": "7"}]null`,
 		`"max_tokens":5,"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],"thinking":{"type":"disabled"},"messages":[` +
 			`{"role":"user","content":[{"type":"text","text":"hi"}]},` +
 			`{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"redacted_thinking","data":"x"},{"type":"text","text":"so"},` +

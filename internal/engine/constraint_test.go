@@ -94,6 +94,26 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
+// TestConstraintInText: no answer ends within free text that something has to follow.
+func TestConstraintInText(t *testing.T) {
+	e := openEngine(t, nil)
+	var list []*engine.Request
+	for i := range 8 {
+		r := greedy(e, "What does strings.Index do?", 60)
+		r.Params.Temperature, r.Params.Seed, r.Params.IgnoreEOS = 1, uint64(i), i%2 == 0
+		r.Constraint = constrain.Spec{Kind: constrain.StructuralTag, Text: `{"type":` +
+			`"structural_tag","format":{"type":"tag","begin":"<think>","content":{"type":` +
+			`"any_text"},"end":"</think>"}}`}
+		list = append(list, r)
+	}
+	for i, got := range receiveAll(t, e, list, func(int) {}) {
+		if got.finish == sample.FinishStop && !strings.HasSuffix(got.text, "</think>") ||
+			got.err != nil {
+			t.Errorf("answer %d is %q, ended by %v, %v", i, got.text, got.finish, got.err)
+		}
+	}
+}
+
 // TestConstraintRefused: what cannot be enforced is refused before anything is computed, what
 // contradicts the rest of its request ends with an error, and both cost no other request anything.
 func TestConstraintRefused(t *testing.T) {

@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -106,12 +107,13 @@ func (r *messageRequest) decodeMessages() {
 	if len(r.Messages) == 0 {
 		r.Fail(wire.BadRequest("messages", "`messages` must not be empty"))
 	}
-	if n := len(last); n > 0 && last[n-1].Role == "assistant" {
-		// The answer goes on from it.
-		r.ContinueFinal, r.AddGenerationPrompt = true, false
-	} else if n > 0 && last[n-1].Kind == "function_call" {
+	called := func(t generate.Item) bool { return t.Kind == "function_call" }
+	if slices.ContainsFunc(last, called) {
 		r.Fail(wire.BadRequest("messages",
 			"the last message must not be a tool_use: its tool_result comes after it"))
+	} else if n := len(last); n > 0 && last[n-1].Role == "assistant" {
+		// The answer goes on from it.
+		r.ContinueFinal, r.AddGenerationPrompt = true, false
 	}
 }
 

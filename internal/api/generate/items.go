@@ -271,10 +271,13 @@ func (d *Dialogue) Add(t *Item) {
 		return
 	case "message":
 		if t.Role == "assistant" {
-			if d.said || len(d.calls) > 0 {
+			if d.said && len(d.calls) == 0 {
 				d.flush()
 			}
-			d.content, d.said = strings.Join(t.Parts, ""), true
+			if d.content != "" { // the rest of it is behind calls
+				d.content += "\n"
+			}
+			d.content, d.said = d.content+strings.Join(t.Parts, ""), true
 			return
 		}
 	}

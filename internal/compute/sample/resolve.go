@@ -56,6 +56,9 @@ type Defaults struct {
 	VocabSize, MaxModelLen int
 }
 
+// Ends are the tokens that end an output, if nothing else is said.
+func (d *Defaults) Ends() []int32 { return append([]int32{d.EOS}, d.StopTokens...) }
+
 // Overrides are what a request sets. The zero value sets nothing.
 type Overrides struct {
 	Settings

@@ -63,7 +63,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 			return init, err
 		}
 	}
-	init.Constraints = s.ConstraintBytes()
+	init.Constraints, init.Ends = s.ConstraintBytes(), s.Info.Ends()
 	init.Tokenizer = s.tokenizerDir
 	if !s.fromHub {
 		return init, nil

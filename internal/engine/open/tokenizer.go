@@ -59,7 +59,7 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	r.Info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
-		return grammars.Vocabulary(r.Info.Tokenizer), nil
+		return grammars.Vocabulary(r.Info.Tokenizer, r.Info.Ends()...), nil
 	}, (machine.Cores()+1)/2)
 	source, from, err := r.templateSource(folder)
 	if err != nil || source == "" {

@@ -140,6 +140,8 @@ type Init struct {
 	HeapPerThread int64 `json:"heap_per_thread,omitempty"`
 	// Constraints is how many bytes all constraints on answers may have together; 0 is 512 MiB.
 	Constraints int64 `json:"constraints,omitempty"`
+	// Ends are the tokens that end an answer, which no constraint has within it.
+	Ends []int32 `json:"ends,omitempty"`
 	// Null, unless it is nil, makes a rank without a model.
 	Null *Null `json:"null,omitempty"`
 }

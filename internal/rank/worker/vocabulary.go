@@ -27,5 +27,5 @@ func vocabulary(init queue.Init, folder checkpoint.Folder) (*constrain.Vocabular
 	if err != nil {
 		return nil, err
 	}
-	return grammars.Vocabulary(t), nil
+	return grammars.Vocabulary(t, init.Ends...), nil
 }

@@ -217,5 +217,6 @@ func count(mask []uint32) (n int, first int32) {
 func (v *Vocabulary) ordinary(id int32) bool {
 	n := len(v.tokens[id])
 	_, isSpecial := slices.BinarySearch(v.texts, id)
-	return n > 0 && n <= maxToken && !isSpecial
+	_, stops := slices.BinarySearch(v.stop, id)
+	return n > 0 && n <= maxToken && !isSpecial && !stops
 }

@@ -381,8 +381,8 @@ func (c *Cache) Close() {
 }
 
 // Vocabulary is what the compiler needs of a tokenizer: what its tokens stand for. Added tokens
-// stand for themselves.
-func Vocabulary(t *tokenizer.Tokenizer) *constrain.Vocabulary {
+// stand for themselves; ends are those that end an answer.
+func Vocabulary(t *tokenizer.Tokenizer, ends ...int32) *constrain.Vocabulary {
 	tokens := make([][]byte, t.VocabSize())
 	special := map[string]int32{}
 	for id := range tokens {
@@ -396,5 +396,5 @@ func Vocabulary(t *tokenizer.Tokenizer) *constrain.Vocabulary {
 			tokens[id] = t.TokenBytes(id)
 		}
 	}
-	return constrain.NewVocabulary(tokens, special)
+	return constrain.NewVocabulary(tokens, special, ends...)
 }
