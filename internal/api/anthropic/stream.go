@@ -106,6 +106,7 @@ func (s *Stream) Part(p output.Part) error {
 		if s.open == nil || s.open.kind != output.Call || s.open.call != p.Index {
 			return fmt.Errorf("arguments of call %d, which is not open", p.Index)
 		}
+		s.open.text = append(s.open.text, p.Text...)
 		return s.delta(p.Text, `{"type":"input_json_delta","partial_json":`)
 	}
 	return fmt.Errorf("part of kind %d", p.Kind)
@@ -124,6 +125,7 @@ func (s *Stream) text(p output.Part, delta string) error {
 			return err
 		}
 	}
+	s.open.text = append(s.open.text, p.Text...)
 	return s.delta(p.Text, delta)
 }
 
@@ -134,16 +136,11 @@ func (s *Stream) begin(t *block) error {
 	})
 }
 
+// delta tells of more of the block that is open.
 func (s *Stream) delta(text, head string) error {
 	if text == "" {
 		return nil
 	}
-	s.open.text = append(s.open.text, text...)
-	return s.add(text, head)
-}
-
-// add tells of more of the block that is open.
-func (s *Stream) add(text, head string) error {
 	return s.event("content_block_delta", func(b []byte) ([]byte, error) {
 		b = append(append(s.index(b), `,"delta":`...), head...)
 		return append(appendString(b, text), '}'), nil
@@ -156,7 +153,7 @@ func (s *Stream) end() error {
 		return nil
 	}
 	if s.open.kind == output.Reasoning {
-		if err := s.add(signature, `{"type":"signature_delta","signature":`); err != nil {
+		if err := s.delta(signature, `{"type":"signature_delta","signature":`); err != nil {
 			return err
 		}
 	}

@@ -215,11 +215,11 @@ func AppendItem(b []byte, t *Item) []byte {
 	case "message":
 		b = wire.AppendString(append(b, `,"role":`...), t.Role)
 		b = append(b, `,"content":`...)
+		kind := "input_text"
 		if t.Role == "assistant" {
-			parts("output_text")
-		} else {
-			parts("input_text")
+			kind = "output_text"
 		}
+		parts(kind)
 	case "function_call":
 		b = wire.AppendString(append(b, `,"call_id":`...), t.CallID)
 		b = wire.AppendString(append(b, `,"name":`...), t.Name)
