@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -76,6 +77,8 @@ func TestMeter(t *testing.T) {
 
 // TestNew makes devices, or says why not.
 func TestNew(t *testing.T) {
+	runtime.LockOSThread() // a context is of one thread
+	defer runtime.UnlockOSThread()
 	o := worker.GPU{Ordinal: 5, DType: compute.BFloat16, Threads: 1}
 	lost := func() (driver.Driver, error) { return nil, errors.New("the driver is lost") }
 	for _, c := range []struct {

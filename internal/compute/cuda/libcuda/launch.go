@@ -14,6 +14,8 @@ type frame struct {
 	args [12]uintptr
 	// tensor is what a tensor map is made of.
 	tensor tensor
+	// elapsed is what the time between events is written to, in milliseconds.
+	elapsed float32
 	// params is the array of the addresses of a kernel's parameters.
 	params [1]unsafe.Pointer
 }

@@ -55,7 +55,14 @@ func (c *context) Record(e driver.Event, s driver.Stream) error {
 // Elapsed is the time between the records of two events, both of which are there: less than nothing
 // of an event that is not, of which the driver says so.
 func (c *context) Elapsed(from, to driver.Event) (time.Duration, error) {
-	var ms float32
-	err := c.call(cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), uintptr(from), uintptr(to))
-	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+	if err := c.ended(); err != nil {
+		return 0, err
+	}
+	f := c.calls.acquire()
+	defer c.calls.release(f)
+	f.args[0], f.args[1] = uintptr(unsafe.Pointer(&f.elapsed)), uintptr(from)
+	f.args[2] = uintptr(to)
+	code := c.library.call(cuEventElapsedTime, f.args[:3]...)
+	return time.Duration(float64(f.elapsed) * float64(time.Millisecond)),
+		c.check(cuEventElapsedTime, code, "")
 }

@@ -132,6 +132,22 @@ func TestStep(t *testing.T) {
 	if got := must(c.Elapsed(e, e))(t); got != 1500*time.Microsecond {
 		t.Errorf("elapsed: %v", got)
 	}
+	// What the driver writes to stays where it is while the stack grows.
+	for depth := range 40 {
+		var got time.Duration
+		grown := make(chan error)
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			if err := c.Enter(); err != nil {
+				grown <- err
+				return
+			}
+			grown <- deep(depth/8, func() error { return shallow(depth%8*20, c, e, &got) })
+		}()
+		if err := <-grown; err != nil || got != 1500*time.Microsecond {
+			t.Fatalf("elapsed, %d deep: %v, %v", depth, got, err)
+		}
+	}
 	fake.Fail("cuEventElapsedTime", driver.NotReady, 1)
 	if _, err := c.Elapsed(e, e); err == nil {
 		t.Error("elapsed: no error")
@@ -341,4 +357,13 @@ func deep(levels int, f func() error) error {
 	err := deep(levels-1, f)
 	runtime.KeepAlive(&room)
 	return err
+}
+
+// shallow is Elapsed so many calls deeper.
+func shallow(calls int, c driver.Context, e driver.Event, to *time.Duration) (err error) {
+	if calls == 0 {
+		*to, err = c.Elapsed(e, e)
+		return err
+	}
+	return shallow(calls-1, c, e, to)
 }

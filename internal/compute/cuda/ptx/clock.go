@@ -49,6 +49,8 @@ type clocks struct {
 	// proxied is the epoch before the last fence.proxy.async, proxySeen what the warp knew then.
 	proxied   uint32
 	proxySeen []uint32
+	// told is the last of its own epochs that it has acquired: its copies before that have landed.
+	told uint32
 	// seq counts accesses of memory, synced is the last before a warp-synchronous instruction.
 	seq, synced uint32
 }
@@ -65,7 +67,7 @@ func (c *clocks) begin(block *cta, id int) {
 	c.fenced.reset()
 	c.heard.reset()
 	c.hasFenced = false
-	c.seq, c.synced, c.proxied = 0, 0, 0
+	c.seq, c.synced, c.proxied, c.told = 0, 0, 0, 0
 	clear(c.proxySeen)
 	c.now.local[id] = 1
 	c.gid = block.check.firstGid + uint32(id)
@@ -82,9 +84,13 @@ func (w *warp) release(c *clock) {
 
 // acquire orders all that was released to a clock before what the warp does next.
 func (w *warp) acquire(c *clock) {
-	if w.cta.check != nil {
-		w.now.join(c)
+	if w.cta.check == nil {
+		return
 	}
+	if len(c.local) > w.id {
+		w.told = max(w.told, c.local[w.id])
+	}
+	w.now.join(c)
 }
 
 // fence is membar and fence; wide ones are of the device's scope or more.

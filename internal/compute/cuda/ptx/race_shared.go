@@ -118,8 +118,12 @@ func (w *warp) sharedCell(p *sharedPage, c, lane int, kind accessKind, at uint64
 	me := uint8(w.id + 1)
 	soft := kind&strong == 0
 	if cell.writer != 0 && (soft || !cell.strong) {
-		if cell.writer != me {
-			if w.now.local[cell.writer-1] < cell.epoch {
+		if cell.writer != me || cell.async {
+			known := w.told // a copy of its own is ordered by an mbarrier alone
+			if cell.writer != me {
+				known = w.now.local[cell.writer-1]
+			}
+			if known < cell.epoch {
 				w.race(lane, at, kind, "a write", int(cell.writer)-1)
 			}
 		} else if cell.wrote > w.synced && cell.wrote != w.seq && int(cell.writeLane) != lane &&
