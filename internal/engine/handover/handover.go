@@ -229,6 +229,15 @@ func (x *Exchange) End(key uint64) {
 	delete(x.tickets, key)
 }
 
+// Renounce has the blocks of a request back that has ended and whose ticket was not read.
+func (x *Exchange) Renounce(key uint64) {
+	if x == nil {
+		return
+	}
+	x.machine.Renounce(key)
+	x.perform()
+}
+
 // Cancelled ends the fetches that no request waits for any more.
 func (x *Exchange) Cancelled() {
 	if x == nil {
