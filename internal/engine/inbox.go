@@ -162,7 +162,7 @@ func (l *Loop) cancel(keys []uint64, drained bool) {
 			l.remove(key)
 			b.ended = append(b.ended, q)
 		} else {
-			l.e.exchange.Renounce(key)
+			l.e.exchange.Unpublish(key)
 		}
 	}
 	l.e.exchange.Cancelled()

@@ -45,8 +45,9 @@ func (s *server) rise() { s.well, s.fall = context.WithCancel(context.Background
 // while is well, the context of what goes on only while it is.
 func (s *server) while() context.Context {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.well
+	well := s.well
+	s.mu.Unlock()
+	return well
 }
 
 func (s *server) down() bool { return s.while().Err() != nil }
@@ -54,18 +55,18 @@ func (s *server) down() bool { return s.while().Err() != nil }
 // taken is the body of an answer of a server, which has the request until it is closed.
 type taken struct {
 	io.ReadCloser
-	end func()
+	release func()
 }
 
 // Close implements io.Closer. It is called once.
 func (t *taken) Close() error {
-	defer t.end()
+	defer t.release()
 	return t.ReadCloser.Close()
 }
 
-// take gives a server a request, until end is called. Of a fleet that is spared the context ends,
-// too, when the server is not well any more.
-func (f *fleet) take(ctx context.Context, s *server) (_ context.Context, end func()) {
+// acquire gives a server a request, until release is called. Of a fleet that is spared the context
+// ends, too, when the server is not well any more.
+func (f *fleet) acquire(ctx context.Context, s *server) (_ context.Context, release func()) {
 	s.busy.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := func() bool { return true }
@@ -105,11 +106,12 @@ func (f *fleet) order() []*server {
 		busy int64
 	}
 	seen := make(map[*server]state, n) // as it is now: it may change while they are sorted
+	well := 0
 	for _, s := range all {
 		seen[s] = state{s.down(), s.busy.Load()}
-	}
-	if f.spared {
-		all = slices.DeleteFunc(all, func(s *server) bool { return seen[s].down })
+		if !seen[s].down {
+			well++
+		}
 	}
 	slices.SortStableFunc(all, func(a, b *server) int {
 		x, y := seen[a], seen[b]
@@ -121,6 +123,9 @@ func (f *fleet) order() []*server {
 		}
 		return int(x.busy - y.busy)
 	})
+	if f.spared {
+		return all[:well]
+	}
 	return all
 }
 

@@ -229,13 +229,12 @@ func (x *Exchange) End(key uint64) {
 	delete(x.tickets, key)
 }
 
-// Renounce has the blocks of a request back that has ended and whose ticket was not read.
-func (x *Exchange) Renounce(key uint64) {
-	if x == nil {
-		return
+// Unpublish has the blocks of a request back that has ended and whose ticket was not read, with the
+// call of Cancelled that follows.
+func (x *Exchange) Unpublish(key uint64) {
+	if x != nil {
+		x.machine.Unpublish(key)
 	}
-	x.machine.Renounce(key)
-	x.perform()
 }
 
 // Cancelled ends the fetches that no request waits for any more.

@@ -141,10 +141,10 @@ func (m *Machine) End(request uint64) {
 	m.decline(request)
 }
 
-// Renounce takes note that the ticket of a request, if one was published, was not read.
-func (m *Machine) Renounce(request uint64) {
-	for _, t := range slices.Sorted(maps.Keys(m.pins)) {
-		if p := m.pins[t]; p.published && p.request == request {
+// Unpublish takes note that the ticket of a request, if one was published, was not read.
+func (m *Machine) Unpublish(request uint64) {
+	for t, p := range m.pins { // one at most
+		if p.published && p.request == request {
 			m.do(Unpin{t})
 		}
 	}

@@ -24,7 +24,7 @@ import (
 //	plan REQUEST PLAN BLOCK…        a plan completes blocks to hand over
 //	publish REQUEST PLAN BLOCK…     the request has ended with these blocks
 //	end REQUEST                     it has ended otherwise, or after publish
-//	renounce REQUEST                its ticket was not read
+//	unpublish REQUEST               its ticket was not read
 //	unpinned TRANSFER               the ranks hand it out no more
 //	restart                         the ranks have other agents
 //	state                           prints the machine
@@ -60,8 +60,8 @@ func command(t *testing.T, m *Machine, name string, args []string) string {
 		said = fmt.Sprintf("ticket of transfer %d\n", m.Publish(n[0], &h))
 	case "end":
 		m.End(n[0])
-	case "renounce":
-		m.Renounce(n[0])
+	case "unpublish":
+		m.Unpublish(n[0])
 	case "unpinned":
 		m.PinEnded(Transfer(n[0]))
 	case "restart":
@@ -178,7 +178,7 @@ func (w *walk) step() {
 		w.answer()
 	case 6:
 		if key, ok := some(w.rng, w.published); ok {
-			w.m.Renounce(key)
+			w.m.Unpublish(key)
 		}
 	case 7:
 		if w.rng.IntN(10) == 0 {
