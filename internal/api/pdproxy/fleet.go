@@ -60,8 +60,9 @@ type taken struct {
 
 // Close implements io.Closer. It is called once.
 func (t *taken) Close() error {
-	defer t.release()
-	return t.ReadCloser.Close()
+	err := t.ReadCloser.Close()
+	t.release()
+	return err
 }
 
 // acquire gives a server a request, until release is called. Of a fleet that is spared the context
@@ -69,10 +70,11 @@ func (t *taken) Close() error {
 func (f *fleet) acquire(ctx context.Context, s *server) (_ context.Context, release func()) {
 	s.busy.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
-	stop := func() bool { return true }
+	life := ctx
 	if f.spared {
-		stop = context.AfterFunc(s.while(), cancel)
+		life = s.while()
 	}
+	stop := context.AfterFunc(life, cancel)
 	return ctx, func() {
 		stop()
 		cancel()
@@ -175,7 +177,6 @@ func (p *Proxy) ask(ctx context.Context, s *server) error {
 // mark takes note of how a server is, and says so when that has changed.
 func (p *Proxy) mark(f *fleet, s *server, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch down := s.well.Err() != nil; {
 	case err != nil && !down:
 		s.fall()
@@ -184,6 +185,7 @@ func (p *Proxy) mark(f *fleet, s *server, err error) {
 		s.rise()
 		p.opt.Log.Info("a "+f.what+" server is well again", "server", s.url)
 	}
+	s.mu.Unlock()
 }
 
 // health answers for all: without a decode server nothing is served, without a prefill server it is
