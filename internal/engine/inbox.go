@@ -153,7 +153,7 @@ func (l *Loop) waitingParked() (n int) {
 	return n
 }
 
-// cancel aborts those of the requests that are not over yet.
+// cancel aborts those of the requests that are not over yet; tickets of others were not read.
 func (l *Loop) cancel(keys []uint64, drained bool) {
 	b := l.e.delivery.empty()
 	b.how, b.drained = sample.FinishAbort, drained
@@ -161,6 +161,8 @@ func (l *Loop) cancel(keys []uint64, drained bool) {
 		if q := l.requests[key]; q != nil {
 			l.remove(key)
 			b.ended = append(b.ended, q)
+		} else {
+			l.e.exchange.Unpublish(key)
 		}
 	}
 	l.e.exchange.Cancelled()

@@ -15,7 +15,8 @@ type Stream interface {
 	// last one; its slices are valid until the next call. Requests with news take turns. After the
 	// last delta of all it returns io.EOF; when the engine died, an error wrapping ErrFailed.
 	Next(ctx context.Context) (Delta, error)
-	// Close gives the stream up; unfinished requests are aborted. Closing twice is harmless.
+	// Close gives the stream up: unfinished requests are aborted, and tickets that were not read
+	// are of no use. Closing twice is harmless.
 	Close()
 }
 
@@ -106,7 +107,7 @@ func (s *stream) Close() {
 	s.mu.Lock()
 	for i := range s.choices {
 		c := &s.choices[i]
-		if !c.over && c.pending.Finish == sample.Unfinished {
+		if !c.over && (c.pending.Finish == sample.Unfinished || c.pending.Ticket != nil) {
 			keys = append(keys, c.key)
 		}
 	}

@@ -45,8 +45,9 @@ func (s *server) rise() { s.well, s.fall = context.WithCancel(context.Background
 // while is well, the context of what goes on only while it is.
 func (s *server) while() context.Context {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.well
+	well := s.well
+	s.mu.Unlock()
+	return well
 }
 
 func (s *server) down() bool { return s.while().Err() != nil }
@@ -54,24 +55,26 @@ func (s *server) down() bool { return s.while().Err() != nil }
 // taken is the body of an answer of a server, which has the request until it is closed.
 type taken struct {
 	io.ReadCloser
-	end func()
+	release func()
 }
 
 // Close implements io.Closer. It is called once.
 func (t *taken) Close() error {
-	defer t.end()
-	return t.ReadCloser.Close()
+	err := t.ReadCloser.Close()
+	t.release()
+	return err
 }
 
-// acquire gives a server a request, until end is called. Of a fleet that is spared the context ends,
-// too, when the server is not well any more.
-func (f *fleet) acquire(ctx context.Context, s *server) (_ context.Context, end func()) {
+// acquire gives a server a request, until release is called. Of a fleet that is spared the context
+// ends, too, when the server is not well any more.
+func (f *fleet) acquire(ctx context.Context, s *server) (_ context.Context, release func()) {
 	s.busy.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
-	stop := func() bool { return true }
+	life := ctx
 	if f.spared {
-		stop = context.AfterFunc(s.while(), cancel)
+		life = s.while()
 	}
+	stop := context.AfterFunc(life, cancel)
 	return ctx, func() {
 		stop()
 		cancel()
@@ -105,11 +108,12 @@ func (f *fleet) order() []*server {
 		busy int64
 	}
 	seen := make(map[*server]state, n) // as it is now: it may change while they are sorted
+	well := 0
 	for _, s := range all {
 		seen[s] = state{s.down(), s.busy.Load()}
-	}
-	if f.spared {
-		all = slices.DeleteFunc(all, func(s *server) bool { return seen[s].down })
+		if !seen[s].down {
+			well++
+		}
 	}
 	slices.SortStableFunc(all, func(a, b *server) int {
 		x, y := seen[a], seen[b]
@@ -121,6 +125,9 @@ func (f *fleet) order() []*server {
 		}
 		return int(x.busy - y.busy)
 	})
+	if f.spared {
+		return all[:well]
+	}
 	return all
 }
 
@@ -170,7 +177,6 @@ func (p *Proxy) ask(ctx context.Context, s *server) error {
 // mark takes note of how a server is, and says so when that has changed.
 func (p *Proxy) mark(f *fleet, s *server, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch down := s.well.Err() != nil; {
 	case err != nil && !down:
 		s.fall()
@@ -179,6 +185,7 @@ func (p *Proxy) mark(f *fleet, s *server, err error) {
 		s.rise()
 		p.opt.Log.Info("a "+f.what+" server is well again", "server", s.url)
 	}
+	s.mu.Unlock()
 }
 
 // health answers for all: without a decode server nothing is served, without a prefill server it is

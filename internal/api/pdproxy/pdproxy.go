@@ -274,11 +274,11 @@ func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*ht
 	}
 	var errs []error
 	for i, s := range order {
-		ctx, end := f.acquire(r.Context(), s)
+		ctx, release := f.acquire(r.Context(), s)
 		q, err := http.NewRequestWithContext(ctx, r.Method, s.url+r.URL.RequestURI(),
 			bytes.NewReader(body))
 		if err != nil {
-			end()
+			release()
 			return nil, nil, err
 		}
 		copyHeader(q.Header, r.Header)
@@ -286,13 +286,13 @@ func (p *Proxy) send(r *http.Request, f *fleet, body []byte, has *progress) (*ht
 		has.ask(q.Header)
 		answer, err := p.client.Do(q)
 		if err == nil {
-			answer.Body = &taken{answer.Body, end}
+			answer.Body = &taken{answer.Body, release}
 			if i == len(order)-1 || !slices.Contains(again, answer.StatusCode) {
 				return answer, s, nil
 			}
 			answer.Body.Close()
 		} else {
-			end()
+			release()
 		}
 		if r.Context().Err() != nil {
 			return nil, nil, r.Context().Err()

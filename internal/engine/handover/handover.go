@@ -229,6 +229,14 @@ func (x *Exchange) End(key uint64) {
 	delete(x.tickets, key)
 }
 
+// Unpublish has the blocks of a request back that has ended and whose ticket was not read, with the
+// call of Cancelled that follows.
+func (x *Exchange) Unpublish(key uint64) {
+	if x != nil {
+		x.machine.Unpublish(key)
+	}
+}
+
 // Cancelled ends the fetches that no request waits for any more.
 func (x *Exchange) Cancelled() {
 	if x == nil {

@@ -26,8 +26,8 @@ type pin struct {
 	end context.CancelCauseFunc
 }
 
-// errUnpinned ends a pin whose ticket was not published.
-var errUnpinned = errors.New("the request ended otherwise")
+// errUnpinned ends a pin whose ticket was not published, or not read.
+var errUnpinned = errors.New("the request ended otherwise, or its client has gone")
 
 // fetchEnded is the end of a fetch for a request.
 type fetchEnded struct {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -140,5 +142,24 @@ func TestSplitOtherBlocks(t *testing.T) {
 		if !reflect.DeepEqual(got, alone) || cached > 0 {
 			t.Errorf("blocks of %d: %v, alone %v; %d tokens came", size, got, alone, cached)
 		}
+	}
+}
+
+// TestTicketUnread: the blocks of a prompt are free once its reader has gone without the ticket,
+// before the request has ended or after.
+func TestTicketUnread(t *testing.T) {
+	e := splitting(t, 1).engines[0]
+	for i := range 40 {
+		r := request(e, strings.Repeat(splitQuestion, 4), 1)
+		r.HandOver = true
+		s := submit(t, e, r)
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		s.Close()
+	}
+	for late := time.Now().Add(patience); e.Totals().BlocksUsed > 0; {
+		if time.Now().After(late) {
+			t.Fatalf("%d blocks are kept", e.Totals().BlocksUsed)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -28,7 +28,7 @@ type (
 		Transfer Transfer
 		Blocks   schedule.HandOver
 	}
-	// Unpin ends a Pin whose ticket was never published.
+	// Unpin ends a Pin whose ticket was not published, or not read.
 	Unpin struct{ Transfer Transfer }
 	// Release frees a request's blocks, which the scheduler has pinned.
 	Release struct{ Request uint64 }
@@ -139,6 +139,15 @@ func (m *Machine) Publish(request uint64, blocks *schedule.HandOver) Transfer {
 func (m *Machine) End(request uint64) {
 	m.unpin(request)
 	m.decline(request)
+}
+
+// Unpublish takes note that the ticket of a request, if one was published, was not read.
+func (m *Machine) Unpublish(request uint64) {
+	for t, p := range m.pins { // one at most
+		if p.published && p.request == request {
+			m.do(Unpin{t})
+		}
+	}
 }
 
 // PinEnded takes note that the ranks hand a transfer out no more. It tells whether its ticket was

@@ -24,6 +24,7 @@ import (
 //	plan REQUEST PLAN BLOCK…        a plan completes blocks to hand over
 //	publish REQUEST PLAN BLOCK…     the request has ended with these blocks
 //	end REQUEST                     it has ended otherwise, or after publish
+//	unpublish REQUEST               its ticket was not read
 //	unpinned TRANSFER               the ranks hand it out no more
 //	restart                         the ranks have other agents
 //	state                           prints the machine
@@ -59,6 +60,8 @@ func command(t *testing.T, m *Machine, name string, args []string) string {
 		said = fmt.Sprintf("ticket of transfer %d\n", m.Publish(n[0], &h))
 	case "end":
 		m.End(n[0])
+	case "unpublish":
+		m.Unpublish(n[0])
 	case "unpinned":
 		m.PinEnded(Transfer(n[0]))
 	case "restart":
@@ -135,7 +138,7 @@ type walk struct {
 }
 
 func (w *walk) step() {
-	switch w.rng.IntN(7) {
+	switch w.rng.IntN(8) {
 	case 0:
 		w.next++
 		w.live[w.next] = &life{ticket: w.rng.IntN(2) == 0}
@@ -174,6 +177,10 @@ func (w *walk) step() {
 	case 5:
 		w.answer()
 	case 6:
+		if key, ok := some(w.rng, w.published); ok {
+			w.m.Unpublish(key)
+		}
+	case 7:
 		if w.rng.IntN(10) == 0 {
 			w.m.Restart()
 		}
