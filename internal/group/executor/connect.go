@@ -89,10 +89,16 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	}
 	lost := verdict.ConnectionLost{Rank: -1, Cause: err.Error()}
 	var broke *join.Error
-	if errors.As(err, &broke) {
+	switch apart := (*join.Apart)(nil); {
+	case errors.As(err, &apart):
+		errors.As(err, &broke)
+		e.observe(verdict.ConnectionClosed{Rank: broke.Rank, Reason: apart.Error(), Cut: true})
+	case errors.As(err, &broke):
 		lost.Rank, lost.Cause = broke.Rank, broke.Error()
+		fallthrough
+	default:
+		e.observe(lost)
 	}
-	e.observe(lost)
 	<-e.life.dead
 	return e.Err()
 }

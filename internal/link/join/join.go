@@ -12,7 +12,7 @@
 // when there are several ranks:
 //
 //	driver → rank  Rendezvous, when every rank accepts: the layout, and where its peers are
-//	rank → driver  Connected, when it is connected to its peers
+//	rank → driver  Connected, when it is connected to its peers, or cannot be
 //	driver → rank  Connected, when all ranks are
 //
 // The peers of a rank are the other ranks of its communicators, one for each dimension of the
@@ -144,8 +144,19 @@ type Peer struct {
 	Endpoint handshake.Endpoint `json:"endpoint"`
 }
 
-// Connected is sent by a rank that is connected to its peers, and to each rank when all are.
-type Connected struct{}
+// Connected is sent by a rank that is connected to its peers, and to each rank when all are. Failed
+// is why a rank is not: it leaves, and may join another group.
+type Connected struct {
+	Failed string `json:"failed,omitempty"`
+}
+
+// Apart is a rank that cannot reach its peers, of which the driver knows from the rank itself.
+type Apart struct{ Err error }
+
+func (e *Apart) Error() string { return "connect the ranks: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Apart) Unwrap() error { return e.Err }
 
 // Closing says why a rank that has the ring is about to end.
 type Closing struct {
