@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -267,7 +266,10 @@ func (b *benchServe) run(ctx context.Context) error {
 	}
 	out := cli.PrintTo(os.Stdout)
 	r.Print(out, b.percentileMetrics)
-	return errors.Join(b.save(r, served.ID), out.Err)
+	if err := b.save(r, served.ID); err != nil {
+		return err
+	}
+	return out.Err
 }
 
 // options checks the flags and turns them into a run, but for the model and the prompts.

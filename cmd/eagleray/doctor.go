@@ -53,8 +53,10 @@ check fails.
 				return examined(c.Context(), cfg, !noStart)
 			}
 			out := cli.PrintTo(os.Stdout)
-			err := examine(c.Context(), cfg, !noStart, asJSON, out)
-			return errors.Join(err, out.Err)
+			if err := examine(c.Context(), cfg, !noStart, asJSON, out); err != nil {
+				return err
+			}
+			return out.Err
 		},
 	}
 	f := c.Flags()

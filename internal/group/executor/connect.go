@@ -89,14 +89,13 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	}
 	lost := verdict.ConnectionLost{Rank: -1, Cause: err.Error()}
 	var broke *join.Error
-	switch apart := (*join.Apart)(nil); {
-	case errors.As(err, &apart):
-		errors.As(err, &broke)
-		e.observe(verdict.ConnectionClosed{Rank: broke.Rank, Reason: apart.Error(), Cut: true})
-	case errors.As(err, &broke):
+	if errors.As(err, &broke) {
 		lost.Rank, lost.Cause = broke.Rank, broke.Error()
-		fallthrough
-	default:
+	}
+	if errors.Is(err, join.ErrApart) {
+		e.observe(verdict.ConnectionClosed{Rank: lost.Rank, Reason: broke.Err.Error(),
+			Cut: true})
+	} else {
 		e.observe(lost)
 	}
 	<-e.life.dead

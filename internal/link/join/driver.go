@@ -259,7 +259,7 @@ func (d *Driver) connectRanks() error {
 		var c Connected
 		err := Receive(conn, &c)
 		if c.Failed != "" {
-			err = &Apart{errors.New(c.Failed)}
+			err = fmt.Errorf("%w: %s", ErrApart, c.Failed)
 		}
 		return err
 	})

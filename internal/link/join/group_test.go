@@ -185,15 +185,15 @@ func TestApart(t *testing.T) {
 	}()
 	err := d.Admit(t.Context())
 	var rank *Error
-	if !errors.As(err, &rank) || rank.Rank != 1 || !errors.As(err, new(*Apart)) ||
+	if !errors.As(err, &rank) || rank.Rank != 1 || !errors.Is(err, ErrApart) ||
 		!strings.HasSuffix(err.Error(), "connect the ranks: rank 0: no route to host") {
 		t.Errorf("%v", err)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-waits; !errors.As(err, new(*Apart)) ||
-		!strings.Contains(err.Error(), "ranks [1] have not come") {
+	if err := <-waits; !errors.Is(err, ErrApart) ||
+		!strings.Contains(err.Error(), "rank 1 has not come") {
 		t.Errorf("the other rank: %v", err)
 	}
 	if took := time.Since(began); took > dialTimeout/2 {

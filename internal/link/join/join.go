@@ -150,13 +150,9 @@ type Connected struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// Apart is a rank that cannot reach its peers, of which the driver knows from the rank itself.
-type Apart struct{ Err error }
-
-func (e *Apart) Error() string { return "connect the ranks: " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *Apart) Unwrap() error { return e.Err }
+// ErrApart is wrapped by the error of a rank that cannot reach its peers, of which the driver knows
+// from the rank itself.
+var ErrApart = errors.New("connect the ranks")
 
 // Closing says why a rank that has the ring is about to end.
 type Closing struct {

@@ -99,9 +99,8 @@ func (r *Rank) meet() error {
 	err = r.connect(ctx, listener, peers)
 	stop()
 	if err != nil {
-		err := &Apart{err}
-		_ = Send(r.conn, Connected{Failed: err.Err.Error()}) // the driver may be what has gone
-		return err
+		_ = Send(r.conn, Connected{Failed: err.Error()}) // the driver may be what has gone
+		return fmt.Errorf("%w: %w", ErrApart, err)
 	}
 	if err := Send(r.conn, Connected{}); err != nil {
 		return err
@@ -191,14 +190,12 @@ func (r *Rank) connect(ctx context.Context, l *handshake.Listener, peers map[int
 	for range above {
 		c, err := l.Accept(ctx)
 		if err != nil {
-			var missing []int
 			for rank, p := range peers {
 				if p.c.conns[p.place] == nil {
-					missing = append(missing, rank)
+					return fmt.Errorf("rank %d has not come: %w", rank, err)
 				}
 			}
-			slices.Sort(missing)
-			return fmt.Errorf("ranks %v have not come: %w", missing, err)
+			return err
 		}
 		p, known := peers[c.Peer.Rank]
 		if !known || c.Peer.Rank <= r.id.Rank || p.c.conns[p.place] != nil || c.Local != p.local {
