@@ -52,11 +52,7 @@ check fails.
 			if cfg.Parallel.Nodes.Headless {
 				return examined(c.Context(), cfg, !noStart)
 			}
-			out := cli.PrintTo(os.Stdout)
-			if err := examine(c.Context(), cfg, !noStart, asJSON, out); err != nil {
-				return err
-			}
-			return out.Err
+			return examine(c.Context(), cfg, !noStart, asJSON, os.Stdout)
 		},
 	}
 	f := c.Flags()
