@@ -167,10 +167,9 @@ func benchEngine(ctx context.Context, cfg config.Config, output string,
 	if err != nil {
 		return err
 	}
-	out := cli.PrintTo(os.Stdout)
-	found.Print(out)
+	found.Print(os.Stdout)
 	if err := cli.WriteJSON(output, found.JSON()); err != nil {
 		return fmt.Errorf("the figures above were not saved: %w", err)
 	}
-	return out.Err
+	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -261,9 +260,8 @@ func (b *benchServe) run(ctx context.Context) error {
 	for _, failure := range r.Failures(10) {
 		fmt.Fprintln(os.Stderr, "failed request:", failure)
 	}
-	out := cli.PrintTo(os.Stdout)
-	r.Print(out, b.percentileMetrics)
-	return errors.Join(b.save(r, served.ID), out.Err)
+	r.Print(os.Stdout, b.percentileMetrics)
+	return b.save(r, served.ID)
 }
 
 // options checks the flags and turns them into a run, but for the model and the prompts.

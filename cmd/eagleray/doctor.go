@@ -52,9 +52,7 @@ check fails.
 			if cfg.Parallel.Nodes.Headless {
 				return examined(c.Context(), cfg, !noStart)
 			}
-			out := cli.PrintTo(os.Stdout)
-			err := examine(c.Context(), cfg, !noStart, asJSON, out)
-			return errors.Join(err, out.Err)
+			return examine(c.Context(), cfg, !noStart, asJSON, os.Stdout)
 		},
 	}
 	f := c.Flags()

@@ -92,7 +92,12 @@ func (e *Executor) admit(ctx context.Context, d *join.Driver) error {
 	if errors.As(err, &broke) {
 		lost.Rank, lost.Cause = broke.Rank, broke.Error()
 	}
-	e.observe(lost)
+	if errors.Is(err, join.ErrApart) {
+		e.observe(verdict.ConnectionClosed{Rank: lost.Rank, Reason: broke.Err.Error(),
+			Cut: true})
+	} else {
+		e.observe(lost)
+	}
 	<-e.life.dead
 	return e.Err()
 }

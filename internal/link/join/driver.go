@@ -182,6 +182,24 @@ func (d *Driver) each(doing string, f func(rank int, conn *handshake.Conn) error
 	return nil
 }
 
+// together is each with all ranks at the same time. The first that fails ends the others.
+func (d *Driver) together(doing string, f func(conn *handshake.Conn) error) error {
+	failed := make(chan *Error, len(d.conns))
+	for rank, conn := range d.conns {
+		go func() { failed <- &Error{rank, doing, f(conn)} }()
+	}
+	var first error
+	for range d.conns {
+		if e := <-failed; e.Err != nil && first == nil {
+			first = e
+			for _, c := range d.conns {
+				c.SetDeadline(time.Unix(1, 0))
+			}
+		}
+	}
+	return first
+}
+
 // admit exchanges the driver's messages with all ranks.
 func (d *Driver) admit(ctx context.Context) error {
 	// The end of ctx ends the exchange under way too.
@@ -230,27 +248,29 @@ func (d *Driver) admitRank(rank int, conn *handshake.Conn) error {
 
 // connectRanks has the ranks meet those of their communicators.
 func (d *Driver) connectRanks() error {
-	for _, part := range []struct {
-		doing string
-		f     func(rank int, conn *handshake.Conn) error
-	}{
-		{"rendezvous", func(rank int, conn *handshake.Conn) error {
-			return Send(conn, d.rendezvous(rank, d.locations))
-		}},
-		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
-			return Receive(conn, new(Connected))
-		}},
-		// A link counts silence from its beginning: no rank opens one before all are connected,
-		// which may take longer than a link waits.
-		{"connect to the other ranks", func(_ int, conn *handshake.Conn) error {
-			return Send(conn, Connected{})
-		}},
-	} {
-		if err := d.each(part.doing, part.f); err != nil {
-			return err
-		}
+	err := d.each("rendezvous", func(rank int, conn *handshake.Conn) error {
+		return Send(conn, d.rendezvous(rank, d.locations))
+	})
+	if err != nil {
+		return err
 	}
-	return nil
+	const connect = "connect to the other ranks"
+	err = d.together(connect, func(conn *handshake.Conn) error {
+		var c Connected
+		err := Receive(conn, &c)
+		if c.Failed != "" {
+			err = fmt.Errorf("%w: %s", ErrApart, c.Failed)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// A link counts silence from its beginning: no rank opens one before all are connected, which
+	// may take longer than a link waits.
+	return d.each(connect, func(_ int, conn *handshake.Conn) error {
+		return Send(conn, Connected{})
+	})
 }
 
 // rendezvous returns the addresses of a rank's peers.

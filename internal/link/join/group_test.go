@@ -154,3 +154,49 @@ func TestCloseAfterReset(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestApart has a rank say that it cannot reach another one: the driver says so at once, and the
+// other one, which waits for it, goes with the driver.
+func TestApart(t *testing.T) {
+	d := listen(t, 2, true)
+	began, waits := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := Dial(*d.Invitation(0), nil, nil)
+		waits <- err
+	}()
+	go func() {
+		inv := d.Invitation(1)
+		token, err := handshake.ParseToken(inv.Token)
+		if err != nil {
+			t.Error(err)
+		}
+		c, err := handshake.Dial(t.Context(), inv.Endpoint, token, handshake.Identity{Rank: 1,
+			Instance: inv.Endpoint.Instance, PID: 1, Binary: d.Binary()})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := errors.Join(Receive(c, new(Admitted)),
+			Send(c, Location{Host: "elsewhere", Endpoint: &inv.Endpoint}),
+			Receive(c, new(Rendezvous)),
+			Send(c, Connected{Failed: "rank 0: no route to host"})); err != nil {
+			t.Error(err)
+		}
+	}()
+	err := d.Admit(t.Context())
+	var rank *Error
+	if !errors.As(err, &rank) || rank.Rank != 1 || !errors.Is(err, ErrApart) ||
+		!strings.HasSuffix(err.Error(), "connect the ranks: rank 0: no route to host") {
+		t.Errorf("%v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-waits; !errors.Is(err, ErrApart) ||
+		!strings.Contains(err.Error(), "rank 1 has not come") {
+		t.Errorf("the other rank: %v", err)
+	}
+	if took := time.Since(began); took > dialTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+}

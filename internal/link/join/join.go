@@ -12,7 +12,7 @@
 // when there are several ranks:
 //
 //	driver → rank  Rendezvous, when every rank accepts: the layout, and where its peers are
-//	rank → driver  Connected, when it is connected to its peers
+//	rank → driver  Connected, when it is connected to its peers, or cannot be
 //	driver → rank  Connected, when all ranks are
 //
 // The peers of a rank are the other ranks of its communicators, one for each dimension of the
@@ -144,8 +144,15 @@ type Peer struct {
 	Endpoint handshake.Endpoint `json:"endpoint"`
 }
 
-// Connected is sent by a rank that is connected to its peers, and to each rank when all are.
-type Connected struct{}
+// Connected is sent by a rank that is connected to its peers, and to each rank when all are. Failed
+// is why a rank is not: it leaves, and may join another group.
+type Connected struct {
+	Failed string `json:"failed,omitempty"`
+}
+
+// ErrApart is wrapped by the error of a rank that cannot reach its peers, of which the driver knows
+// from the rank itself.
+var ErrApart = errors.New("connect the ranks")
 
 // Closing says why a rank that has the ring is about to end.
 type Closing struct {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/shm"
@@ -94,8 +95,12 @@ func (r *Rank) meet() error {
 	if err != nil {
 		return fmt.Errorf("rendezvous: %w", err)
 	}
-	if err := r.connect(ctx, listener, peers); err != nil {
-		return fmt.Errorf("connect the ranks: %w", err)
+	ctx, stop := r.whileDriver(ctx)
+	err = r.connect(ctx, listener, peers)
+	stop()
+	if err != nil {
+		_ = Send(r.conn, Connected{Failed: err.Error()}) // the driver may be what has gone
+		return fmt.Errorf("%w: %w", ErrApart, err)
 	}
 	if err := Send(r.conn, Connected{}); err != nil {
 		return err
@@ -111,6 +116,23 @@ func (r *Rank) meet() error {
 		}
 	}
 	return nil
+}
+
+// whileDriver returns a context that also ends with the driver, which says nothing while ranks
+// connect. Nothing else reads the connection before stop has returned.
+func (r *Rank) whileDriver(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer cancel()
+		_, _ = r.conn.Read(make([]byte, 1))
+	}()
+	return ctx, func() {
+		r.conn.SetReadDeadline(time.Unix(1, 0))
+		<-read
+		r.conn.SetReadDeadline(time.Time{})
+	}
 }
 
 // peer is another rank with its place in a communicator.
@@ -168,6 +190,11 @@ func (r *Rank) connect(ctx context.Context, l *handshake.Listener, peers map[int
 	for range above {
 		c, err := l.Accept(ctx)
 		if err != nil {
+			for rank, p := range peers {
+				if p.c.conns[p.place] == nil {
+					return fmt.Errorf("rank %d has not come: %w", rank, err)
+				}
+			}
 			return err
 		}
 		p, known := peers[c.Peer.Rank]

@@ -56,7 +56,7 @@ func (h *Host) join(inv join.Invitation, cancel <-chan error) (again bool, err e
 	r, err := join.Dial(inv, h.memory(&inv), cancel)
 	if err != nil {
 		// The group of a reused rank may have failed meanwhile.
-		return h.rank != nil, err
+		return h.rank != nil || errors.Is(err, join.ErrApart), err
 	}
 	defer r.Close()
 	err = h.Run(r.Port(), Options{Rank: inv.Rank, Groups: r.Groups, Ended: r.Ended(),

@@ -678,6 +678,8 @@ func noLeaks(t testing.TB) func() {
 func (f *fixture) holder(rank int) (Identity, bool) {
 	f.ranks.mu.Lock()
 	defer f.ranks.mu.Unlock()
-	h, ok := f.ranks.holders[rank]
-	return h.id, ok
+	if h := f.ranks.holders[rank]; h != nil {
+		return h.id, true
+	}
+	return Identity{}, false
 }

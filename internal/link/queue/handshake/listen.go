@@ -95,7 +95,7 @@ func Listen(o Options) (*Listener, error) {
 		return nil, fmt.Errorf("handshake: neither a unix socket nor a TCP address to listen at")
 	}
 	l := &Listener{o: o, endpoint: Endpoint{Instance: o.Instance},
-		ranks:   ranks{holders: map[int]holder{}},
+		ranks:   ranks{holders: map[int]*holder{}},
 		pending: pending{max: o.MaxPending, byHost: map[string]int{}},
 		ready:   make(chan *Conn, 2*o.World),
 		closing: make(chan struct{})}

@@ -22,7 +22,7 @@ type holder struct {
 // ranks maps each registered rank to its worker.
 type ranks struct {
 	mu      sync.Mutex
-	holders map[int]holder
+	holders map[int]*holder
 }
 
 // register enters a worker that starts by a connection, or finds the session of a worker that
@@ -43,7 +43,7 @@ func (r *ranks) register(id Identity, c *Conn) (s Session, fresh bool, err error
 		return Session{}, false, refuse(RankTaken, "rank %d is held by pid %d, not given to pid %d",
 			id.Rank, h.id.PID, id.PID)
 	}
-	h = holder{id, newSession(), c}
+	h = &holder{id, newSession(), c}
 	r.holders[id.Rank] = h
 	return h.session, true, nil
 }
@@ -54,17 +54,15 @@ func (r *ranks) accept(c *Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rank := c.Peer.Rank
-	h, ok := r.holders[rank]
-	switch {
-	case !ok || h.session != c.Session:
+	h := r.holders[rank]
+	if h == nil || h.session != c.Session {
 		return false
-	case h.waiting == c && c.ended():
+	}
+	if h.waiting == c && c.ended() {
 		delete(r.holders, rank)
 		return false
-	case h.waiting == c:
-		h.waiting = nil
-		r.holders[rank] = h
 	}
+	h.waiting = nil
 	return true
 }
 
