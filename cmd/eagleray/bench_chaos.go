@@ -79,7 +79,8 @@ the health route did not tell the truth.
 			if err != nil {
 				return err
 			}
-			printChaos(os.Stdout, r)
+			out := cli.PrintTo(os.Stdout)
+			printChaos(out, r)
 			if plot != "" {
 				if err := os.WriteFile(plot, chaos.SVG(r, plotSeconds), 0o644); err != nil {
 					return fmt.Errorf("--plot: %w", err)
@@ -96,7 +97,7 @@ the health route did not tell the truth.
 			if bad := r.Lost + r.Duplicated + r.Different + r.Health.Disagreed; bad > 0 {
 				return fmt.Errorf("%d requests or looks at the health route went wrong", bad)
 			}
-			return nil
+			return out.Err
 		},
 	}
 	f := c.Flags()

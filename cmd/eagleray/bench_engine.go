@@ -167,9 +167,10 @@ func benchEngine(ctx context.Context, cfg config.Config, output string,
 	if err != nil {
 		return err
 	}
-	found.Print(os.Stdout)
+	out := cli.PrintTo(os.Stdout)
+	found.Print(out)
 	if err := cli.WriteJSON(output, found.JSON()); err != nil {
 		return fmt.Errorf("the figures above were not saved: %w", err)
 	}
-	return nil
+	return out.Err
 }

@@ -260,8 +260,12 @@ func (b *benchServe) run(ctx context.Context) error {
 	for _, failure := range r.Failures(10) {
 		fmt.Fprintln(os.Stderr, "failed request:", failure)
 	}
-	r.Print(os.Stdout, b.percentileMetrics)
-	return b.save(r, served.ID)
+	out := cli.PrintTo(os.Stdout)
+	r.Print(out, b.percentileMetrics)
+	if err := b.save(r, served.ID); err != nil {
+		return err
+	}
+	return out.Err
 }
 
 // options checks the flags and turns them into a run, but for the model and the prompts.

@@ -52,7 +52,11 @@ check fails.
 			if cfg.Parallel.Nodes.Headless {
 				return examined(c.Context(), cfg, !noStart)
 			}
-			return examine(c.Context(), cfg, !noStart, asJSON, os.Stdout)
+			out := cli.PrintTo(os.Stdout)
+			if err := examine(c.Context(), cfg, !noStart, asJSON, out); err != nil {
+				return err
+			}
+			return out.Err
 		},
 	}
 	f := c.Flags()

@@ -153,17 +153,18 @@ func checkServer(ctx context.Context, cfg config.Config, elsewhere bool) error {
 	if m := (*memory.Misfit)(nil); elsewhere && errors.As(err, &m) {
 		c.Left, err = append(c.Left, "memory"), nil
 	}
+	out := cli.PrintTo(os.Stdout)
 	if c.Plan != nil && !elsewhere {
 		for _, line := range c.Plan.Table() {
-			fmt.Println(line)
+			fmt.Fprintln(out, line)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Println("checked:", strings.Join(c.What, ", "))
-	fmt.Println("not checked:", strings.Join(c.Left, ", "))
-	return nil
+	fmt.Fprintln(out, "checked:", strings.Join(c.What, ", "))
+	fmt.Fprintln(out, "not checked:", strings.Join(c.Left, ", "))
+	return out.Err
 }
 
 // outside are how a server is reached and where it sends traces, nil for plain HTTP and for none.

@@ -317,3 +317,26 @@ func TestFewThreads(t *testing.T) {
 		}
 	}
 }
+
+// TestFullOutput wants an error of what was to be printed to a disk without room.
+func TestFullOutput(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{
+		{"serve", "--check", "--kv-cache-memory-bytes", "64M"},
+		{"doctor", "--no-start", "--download-dir", t.TempDir()},
+		{"bench", "latency", "--num-iters", "1", "--num-iters-warmup", "0", "--input-len", "8",
+			"--output-len", "8", "--kv-cache-memory-bytes", "64M"},
+	} {
+		p := command(t, "", args...)
+		p.cmd.Stdout = full
+		if code := p.start().exit(); code != exitError ||
+			!strings.Contains(p.err.String(), "no space left on device") {
+			t.Errorf("%q: exit code %d: %s", args, code, p.err.String())
+		}
+	}
+}

@@ -5,6 +5,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -113,6 +114,24 @@ func applyFile(f *pflag.FlagSet) error {
 		}
 	}
 	return config.Fill(f, "--config "+path, values)
+}
+
+// Printer prints to a writer a part at a time.
+type Printer struct {
+	to io.Writer
+	// Err is why a part was lost, such as a full disk. Nothing is printed after it.
+	Err error
+}
+
+// PrintTo returns the Printer to a writer.
+func PrintTo(to io.Writer) *Printer { return &Printer{to: to} }
+
+// Write implements io.Writer. It keeps its error to itself.
+func (p *Printer) Write(b []byte) (int, error) {
+	if p.Err == nil {
+		_, p.Err = p.to.Write(b)
+	}
+	return len(b), nil
 }
 
 // WriteJSON writes the figures of a benchmark to a file; no path, no file.
