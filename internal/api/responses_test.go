@@ -34,8 +34,8 @@ func TestResponsesRefusals(t *testing.T) {
 		"item of nothing": {`"input":[{}]`, "input", "neither type nor role"},
 		"item unknown": {`"input":[{"type":"web_search_call"}]`, "input",
 			`"web_search_call" is not supported`},
-		"item reference": {`"input":[{"type":"item_reference","id":"msg_1"}]`, "input",
-			"item_reference"},
+		"reference without id": {`"input":[{"type":"item_reference"}]`, "input",
+			"`input[0].id` is required"},
 		"item bad id": {`"input":[{"role":"user","id":"a b","content":"x"}]`, "input",
 			"`input[0].id`"},
 		"role": {`"input":[{"role":"tool","content":"x"}]`, "input",
@@ -247,6 +247,65 @@ func TestKeptItems(t *testing.T) {
 			first["id"].(string)+`"}`)
 		if after := rendered(t, s); !strings.HasPrefix(after, before) {
 			t.Errorf("%s\nreads  %s\nafter  %s", items, before, after)
+		}
+	}
+}
+
+// TestReferences: clients (Vercel's AI SDK) name items of stored responses by their ids.
+func TestReferences(t *testing.T) {
+	s := newServer(t, withTemplate(t,
+		"{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"),
+		keeping(t, store.Options{}), func(o *Options) {
+			o.Config.Server.APIKeys = []string{"one", "two"}
+			o.Info.MaxModelLen = 2048
+		})
+	t.Cleanup(s.Close)
+	ask := func(key, path, body string) (map[string]any, int) {
+		rec := s.do("POST", path, "{"+body+"}", "Authorization", "Bearer "+key)
+		return object(t, rec.Body.Bytes()), rec.Code
+	}
+	itemOf := func(response map[string]any) string {
+		return response["output"].([]any)[0].(map[string]any)["id"].(string)
+	}
+	first, _ := ask("one", responses.ResponsesPath, `"input":"a"`)
+	item := itemOf(first)
+	input := `"input":[{"role":"user","content":"a"},{"type":"item_reference","id":"` + item +
+		`"},{"role":"user","content":"b"},{"id":"` + item + `"},{"role":"user","content":"c"}]`
+	second, code := ask("one", responses.ResponsesPath, input)
+	const want = "user:a;assistant: hello world;user:b;assistant: hello world;user:c;"
+	if text := rendered(t, s); code != 200 || text != want {
+		t.Errorf("answered %d after %q", code, text)
+	}
+	_, code = ask("one", responses.ResponsesPath, `"input":"d","previous_response_id":"`+
+		second["id"].(string)+`"`)
+	if text := rendered(t, s); code != 200 || text != want+"assistant: hello world;user:d;" {
+		t.Errorf("went on with %d after %q", code, text)
+	}
+	if _, code := ask("one", responses.InputTokensPath, input); code != 200 {
+		t.Errorf("its tokens are counted with %d", code)
+	}
+	if itemOf(second) == item {
+		t.Errorf("two responses have an item %s", item)
+	}
+	secret, _ := ask("one", responses.ResponsesPath, `"input":"a","store":false`)
+	for name, c := range map[string]struct {
+		key, path, body, message string
+		code                     int
+	}{
+		"another key": {"two", responses.ResponsesPath, input, "Item with id '" + item, 404},
+		"not stored": {"one", responses.ResponsesPath,
+			`"input":[{"type":"item_reference","id":"` + itemOf(secret) + `"}]`, "not found", 404},
+		"another item": {"one", responses.ResponsesPath,
+			`"input":[{"type":"item_reference","id":"` + item + `0"}]`, "not found", 404},
+		"of no response": {"one", responses.ResponsesPath,
+			`"input":[{"type":"item_reference","id":"msg_1"}]`, "not found", 404},
+		"a conversation": {"one", responses.ConversationsPath,
+			`"items":[{"type":"item_reference","id":"` + item + `"}]`,
+			"`items[0]` is a reference", 400},
+	} {
+		answer, code := ask(c.key, c.path, c.body)
+		if code != c.code || !strings.Contains(fmt.Sprint(answer["error"]), c.message) {
+			t.Errorf("%s: %d, %v", name, code, answer)
 		}
 	}
 }

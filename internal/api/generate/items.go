@@ -8,6 +8,9 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 )
 
+// Reference is the kind of an item that stands for one of a stored response, by its id.
+const Reference = "item_reference"
+
 // Item is an item of a conversation of the Responses API, as it goes into the prompt. An
 // answer's own items become these when a later request goes on from it.
 type Item struct {
@@ -22,7 +25,7 @@ type Item struct {
 
 // idPrefixes are what the ids of items begin with.
 var idPrefixes = map[string]string{"message": "msg_", "function_call": "fc_",
-	"function_call_output": "fco_", "reasoning": "rs_"}
+	"function_call_output": "fco_", "reasoning": "rs_", Reference: ""}
 
 // DecodeInput reads `input`: a text, or a list of items. It may be left out where there is a
 // conversation already.
@@ -99,8 +102,12 @@ func decodeItem(at wire.Path, raw []byte) (Item, *wire.Error) {
 	if bad := first(text("type", &t.Kind, false), text("id", &t.ID, false)); bad != nil {
 		return t, bad
 	}
-	if t.Kind == "" && members["role"] != nil {
+	switch {
+	case t.Kind != "":
+	case members["role"] != nil:
 		t.Kind = "message"
+	case t.ID != "" && len(members) == 1:
+		t.Kind = Reference
 	}
 	prefix, known := idPrefixes[t.Kind]
 	switch {
@@ -108,9 +115,11 @@ func decodeItem(at wire.Path, raw []byte) (Item, *wire.Error) {
 		return t, at.Bad("has neither type nor role")
 	case t.Kind == "custom_tool_call", t.Kind == "custom_tool_call_output":
 		return t, at.Bad("of type %q is of a custom tool: %s", t.Kind, noCustomTools)
+	case t.Kind == Reference && t.ID == "":
+		return t, at.Member("id").Bad("is required")
 	case !known:
 		return t, at.Bad("of type %q is not supported by this server: it takes message, "+
-			"function_call, function_call_output and reasoning", wire.Clip(t.Kind))
+			"function_call, function_call_output, reasoning and item_reference", wire.Clip(t.Kind))
 	case t.ID == "":
 		t.ID = call.NewItemID(prefix)
 	case !wire.ValidID(t.ID):

@@ -1,6 +1,7 @@
 package responses
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,6 +98,12 @@ func decodeOwnItems(f *wire.Fields, raw []byte) []generate.Item {
 	items, bad := generate.DecodeItems("items", raw)
 	if bad == nil {
 		bad = checkDuplicates("items", items)
+	}
+	for i := range items {
+		if items[i].Kind == generate.Reference {
+			bad = cmp.Or(bad, wire.Path("items").Index(i).Bad("is a reference: a conversation "+
+				"takes items themselves"))
+		}
 	}
 	f.Fail(bad)
 	return items

@@ -169,22 +169,9 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 	var chain []*storedResponse
 	total := int64(0)
 	for next := id; next != ""; {
-		if live := s.live.find(owner, next); live != nil {
-			if !live.complete() {
-				return nil, wire.BadRequest(field, "response %s is not complete yet",
-					wire.Clip(next))
-			}
-			<-live.done // its client has seen the end: only the store is behind
-		}
-		kept, err := s.loadResponse(owner, next)
-		if err != nil {
-			var bad *wire.Error
-			if !errors.As(err, &bad) {
-				bad = s.StatusOf(err)
-				s.LogError(err, bad, "response", next)
-				return nil, bad
-			}
-			return nil, noResponse(field, next)
+		kept, bad := s.complete(field, owner, next)
+		if bad != nil {
+			return nil, bad
 		}
 		chain = append(chain, kept)
 		total += int64(len(kept.Response) + len(kept.Input))
@@ -201,17 +188,44 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 	}
 	var items []generate.Item
 	for _, kept := range slices.Backward(chain) {
-		var rec struct{ Output json.RawMessage }
-		_ = json.Unmarshal(kept.Response, &rec)
-		for _, list := range [][]byte{kept.Input, rec.Output} {
-			more, bad := generate.DecodeItems(field, list)
-			if bad != nil {
-				return nil, bad
-			}
-			items = append(items, more...)
+		input, bad := generate.DecodeItems(field, kept.Input)
+		if bad != nil {
+			return nil, bad
 		}
+		output, bad := kept.output(field)
+		if bad != nil {
+			return nil, bad
+		}
+		items = append(append(items, input...), output...)
 	}
 	return items, nil
+}
+
+// complete is what is stored of a response that a field of a request names.
+func (s *API) complete(field, owner, id string) (*storedResponse, *wire.Error) {
+	if live := s.live.find(owner, id); live != nil {
+		if !live.complete() {
+			return nil, wire.BadRequest(field, "response %s is not complete yet", wire.Clip(id))
+		}
+		<-live.done // its client has seen the end: only the store is behind
+	}
+	kept, err := s.loadResponse(owner, id)
+	if bad := (*wire.Error)(nil); errors.As(err, &bad) {
+		return nil, noResponse(field, id)
+	}
+	if err != nil {
+		bad := s.StatusOf(err)
+		s.LogError(err, bad, "response", id)
+		return nil, bad
+	}
+	return kept, nil
+}
+
+// output are the items of the response, which a field of a request names.
+func (k *storedResponse) output(field string) ([]generate.Item, *wire.Error) {
+	var rec struct{ Output json.RawMessage }
+	_ = json.Unmarshal(k.Response, &rec) // it was written by this program
+	return generate.DecodeItems(field, rec.Output)
 }
 
 // page is a part of a list of items.

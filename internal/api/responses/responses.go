@@ -165,8 +165,9 @@ func (s *API) checkStored(r *server.Request, req *responseRequest) *wire.Error {
 
 // finishResponse finds what a request goes on from.
 func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Error {
-	var bad *wire.Error
+	bad := s.dereference(r.Owner, req.input)
 	switch {
+	case bad != nil:
 	case req.previous != "":
 		req.history, bad = s.history(r.Owner, req.previous)
 	case req.talk != "":
@@ -184,13 +185,13 @@ func (s *API) finishResponse(r *server.Request, req *responseRequest) *wire.Erro
 // startResponse submits a request, and fills in what is known of the response then.
 func (s *API) startResponse(r *server.Request, req *responseRequest) (*generate.Generation, error) {
 	req.Polled = req.record.Background
-	g, err := s.StartChat(r.Context(), &r.Call, "resp_", req.Chat)
+	g, err := s.StartChat(r.Context(), &r.Call, idPrefix, req.Chat)
 	var bad *wire.Error
 	if errors.As(err, &bad) && bad.IsTooLong() && req.record.Truncation == truncateAuto {
 		if bad = s.shorten(r.Context(), req); bad != nil {
 			return nil, cmp.Or(call.Ended(r.Context()), error(bad))
 		}
-		g, err = s.StartChat(r.Context(), &r.Call, "resp_", req.Chat)
+		g, err = s.StartChat(r.Context(), &r.Call, idPrefix, req.Chat)
 	}
 	if err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func (s *API) startResponse(r *server.Request, req *responseRequest) (*generate.
 	req.history = nil
 	rec, params := &req.record, &g.Prompts[0].Params
 	// Who knows the id of a response may go on from it: it is none that a client chose.
-	g.ID = r.Origin.ItemID("resp_")
+	g.ID = r.Origin.ItemID(idPrefix)
 	rec.ID, rec.CreatedAt, rec.Model = g.ID, g.Created, g.Model
 	rec.Temperature, rec.TopP = shortest(params.Temperature), shortest(params.TopP)
 	return g, nil
@@ -207,7 +208,7 @@ func (s *API) startResponse(r *server.Request, req *responseRequest) (*generate.
 // responseStream makes the response of a generation. send takes its events, nil for none.
 func (s *API) responseStream(r *server.Request, req *responseRequest,
 	send func([]byte) error) *Stream {
-	t := &Stream{R: &req.record, NewID: r.Origin.ItemID, Send: send}
+	t := &Stream{R: &req.record, NewID: itemIDs(req.record.ID), Send: send}
 	if !req.record.Store && req.talk == "" {
 		return t
 	}
