@@ -59,11 +59,11 @@ func TestErrorsAreFound(t *testing.T) {
 			"ranks has", exitUsage},
 		{"-pp 5", "each of … pipeline stages needs a layer, and the model has …", exitUsage},
 		{"--max-model-len 99999", "--max-model-len … is more than the … positions the model has",
-			exitError},
+			exitUsage},
 		{"--kv-cache-memory-bytes 1k", "the KV cache of … blocks of … tokens " +
 			"(…) cannot hold one sequence of --max-model-len …: … bytes are needed",
 			exitUsage},
-		{"--chat-template /no/such", "--chat-template: …", exitError},
+		{"--chat-template /no/such", "--chat-template: …", exitUsage},
 		{"-tp 2 --distributed-executor-backend ray --ray-python /no/such", "ray, phase …: …",
 			exitError},
 	} {

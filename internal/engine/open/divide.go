@@ -34,7 +34,7 @@ func (s *Spec) divideLayers() error {
 	}
 	if p.ExpertParallel {
 		if _, err := s.ExpertRanks(nil); err != nil {
-			return &config.UsageError{Err: fmt.Errorf("--num-redundant-experts: %w", err)}
+			return usage("--num-redundant-experts: %w", err)
 		}
 	}
 	all := s.Model.Layers
@@ -44,8 +44,8 @@ func (s *Spec) divideLayers() error {
 			sum += n
 		}
 		if sum != all {
-			return &config.UsageError{Err: fmt.Errorf("--pipeline-layer-split %s has %d layers, "+
-				"the model has %d", config.Commas(split), sum, all)}
+			return usage("--pipeline-layer-split %s has %d layers, the model has %d",
+				config.Commas(split), sum, all)
 		}
 		s.Stages = layout.Split(split)
 		return nil
@@ -71,7 +71,7 @@ func misfit(err error) error {
 	if m.Rows {
 		flag, size = "prefill-context-parallel-size", m.Layout.PCP
 	}
-	return &config.UsageError{Err: fmt.Errorf("--%s %d: %w", flag, size, err)}
+	return usage("--%s %d: %w", flag, size, err)
 }
 
 // Sizes are those of a layout that can be changed while an engine serves; 0 leaves one as it is.

@@ -1,7 +1,6 @@
 package open
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
@@ -21,7 +20,7 @@ func (r *resolver) readGenerationConfig() error {
 	if bounds {
 		var err error
 		if folder, err = checkpoint.Dir(where); err != nil {
-			return fmt.Errorf("--generation-config: %w", err)
+			return usage("--generation-config: %w", err)
 		}
 	}
 	if slices.Contains(folder.Names(), "generation_config.json") {
@@ -39,7 +38,7 @@ func (r *resolver) readGenerationConfig() error {
 	if raw := r.Config.Model.OverrideGenerationConfig; raw != "" {
 		over, err := checkpoint.ReadGenerationConfig([]byte(raw))
 		if err != nil {
-			return fmt.Errorf("--override-generation-config: %w", err)
+			return usage("--override-generation-config: %w", err)
 		}
 		bounds = bounds || over.MaxTokens != nil
 		g.Settings = over.Settings.Over(g.Settings)

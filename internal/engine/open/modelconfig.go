@@ -28,11 +28,11 @@ func (r *resolver) readModel() error {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if q := r.Config.Model.Quantization; q != "" && checkpoint.HasGGUF(r.folder) {
-		return fmt.Errorf("--quantization %s: a file of GGUF says itself how each tensor is "+
+		return usage("--quantization %s: a file of GGUF says itself how each tensor is "+
 			"quantised: leave the flag out", q)
 	}
 	if err := r.Model.Quantise(r.Config.Model.Quantization); err != nil {
-		return fmt.Errorf("--quantization: %w", err)
+		return usage("--quantization: %w", err)
 	}
 	if r.Model.Quantization != nil {
 		r.Config.Model.Quantization = "" // it named what the weights are stored as
@@ -41,7 +41,7 @@ func (r *resolver) readModel() error {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if r.dtype, err = chooseDType(r.Config.Model.DType, r.Model.DType); err != nil {
-		return fmt.Errorf("--dtype: %w", err)
+		return usage("--dtype: %w", err)
 	}
 	r.Info.DType = r.dtype.String()
 	if err := r.readCacheDType(); err != nil {
@@ -117,7 +117,7 @@ func chooseMaxModelLen(asked, longest int) (int, error) {
 		return longest, nil
 	}
 	if asked > longest {
-		return 0, fmt.Errorf("--max-model-len %d is more than the %d positions the model has",
+		return 0, usage("--max-model-len %d is more than the %d positions the model has",
 			asked, longest)
 	}
 	return asked, nil

@@ -104,10 +104,10 @@ func (r *resolver) readPooling() error {
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
 	if err := p.configure(m.PoolerConfig); err != nil {
-		return &config.UsageError{Err: fmt.Errorf("--pooler-config: %w", err)}
+		return usage("--pooler-config: %w", err)
 	}
 	if err := r.override(p); err != nil {
-		return &config.UsageError{Err: fmt.Errorf("--hf-overrides: %w", err)}
+		return usage("--hf-overrides: %w", err)
 	}
 	r.Info.Pooling = p
 	return nil

@@ -102,7 +102,7 @@ func (r *resolver) templateSource(folder checkpoint.Folder) (source, from string
 		if looksLikeTemplate(t) {
 			return t, "--chat-template", nil
 		}
-		return "", "", fmt.Errorf("--chat-template: %w", err)
+		return "", "", usage("--chat-template: %w", err)
 	}
 	if slices.Contains(folder.Names(), "chat_template.jinja") {
 		raw, err := folder.ReadFile("chat_template.jinja")
