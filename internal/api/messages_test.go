@@ -192,6 +192,9 @@ func TestMessagesEnd(t *testing.T) {
 		if got != want {
 			t.Errorf("%s instead of %s", got, want)
 		}
+		if rec.Code == 529 && !strings.Contains(rec.Body.String(), "is paused, or sleeps") {
+			t.Errorf("broken off with %s", rec.Body)
+		}
 		list := namedEvents(t, s.post(anthropic.MessagesPath,
 			"{"+body+`,"stream":true}`).Body.String())
 		last := list[len(list)-1]

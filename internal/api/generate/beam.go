@@ -148,7 +148,7 @@ func (s *beamSearch) extend(ctx context.Context) error {
 		}
 		if d.Finish != sample.Unfinished && d.Finish != sample.FinishLength ||
 			len(d.Logprobs) != 1 {
-			return wire.Draining()
+			return wire.BrokenOff()
 		}
 		tops[d.Choice] = slices.Clone(d.Logprobs[0].Top)
 		owners[d.Choice].begin(&d)

@@ -191,7 +191,7 @@ func (g *Generation) Complete() error {
 	case sample.FinishStop, sample.FinishLength, sample.FinishRepetition:
 		return nil
 	}
-	return wire.Draining()
+	return wire.BrokenOff()
 }
 
 // FinishReason says why a choice ended: an answer that ends by itself with a call waits for what

@@ -127,6 +127,12 @@ func Draining() *Error {
 		Message: "draining: the server is being stopped, and takes no new requests"}
 }
 
+// BrokenOff is the answer where the server ended what the model was saying.
+func BrokenOff() *Error {
+	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: 1, Expected: true,
+		Message: "the answer was broken off: the server is being stopped, is paused, or sleeps"}
+}
+
 // ErrorBody is the document that Append writes.
 type ErrorBody struct {
 	Error ErrorDetail `json:"error"`
