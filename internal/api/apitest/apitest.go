@@ -111,10 +111,14 @@ func (c Case) Complete(t *testing.T, e *engine.Engine) (sample.Params, []int32) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	most := c.Set.MaxTokens
+	if most == nil { // what other surfaces take of the generation config, within the room
+		most = e.Info().Generation.MaxTokens
+	}
 	body := map[string]any{
 		"prompt": Prompt, "seed": Seed, "ignore_eos": c.IgnoreEOS, "return_token_ids": true,
 		"temperature": c.Set.Temperature, "top_p": c.Set.TopP, "top_k": c.Set.TopK,
-		"max_tokens": c.Set.MaxTokens,
+		"max_tokens": most, "cap_max_tokens": true,
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {

@@ -35,7 +35,10 @@ func (s *Service) params(r *Sampling, maxTokens int) (sample.Params, *wire.Error
 	if r.constraint.Kind != constrain.None {
 		o.IgnoreEOS = false // an answer that is complete can only end
 	}
-	p, err := s.Model.Resolve(&o, maxTokens)
+	if maxTokens > 0 && o.MaxTokens == nil {
+		o.MaxTokens = &maxTokens // whatever the generation config has, as in vLLM
+	}
+	p, err := s.Model.Resolve(&o, 0)
 	var wrong *sample.ParamError
 	if errors.As(err, &wrong) {
 		return p, wire.BadRequest(wrong.Field, "%s", wrong.Message)

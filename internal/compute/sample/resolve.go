@@ -86,10 +86,9 @@ const (
 )
 
 // Resolve returns the parameters of a request: what it sets, else what the generation config sets,
-// else OpenAI's default, which for MaxTokens is all the room there is. An API's own default for it,
-// maxTokens where that is not 0, goes before the generation config, as in vLLM. Values
-// out of range are refused with a *ParamError; ids are not checked against the vocabulary (see
-// Params.Validate). No output is longer than MostTokens.
+// else OpenAI's default, which for MaxTokens is the API's maxTokens, or all the room there is when
+// that is 0. Values out of range are refused with a *ParamError; ids are not checked against the
+// vocabulary (see Params.Validate). No output is longer than MostTokens.
 //
 // What is allowed but not meant literally is settled as vLLM does: a temperature between 0 and 0.01
 // becomes 0.01, a greedy choice has no top_p, top_k and min_p, a top_k that keeps the whole
@@ -98,8 +97,8 @@ const (
 // BadWords with o, and Withheld with d.
 func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 	s := o.Settings.Over(d.Generation)
-	if o.MaxTokens == nil && maxTokens > 0 {
-		s.MaxTokens = &maxTokens
+	if maxTokens == 0 {
+		maxTokens = d.MaxModelLen
 	}
 	p := Params{
 		Temperature:       value(s.Temperature, 1),
@@ -113,7 +112,7 @@ func (d *Defaults) Resolve(o *Overrides, maxTokens int) (Params, error) {
 		Logprobs:          logprobs(o.Logprobs),
 		LogprobTokens:     o.LogprobTokens,
 		PromptLogprobs:    logprobs(o.PromptLogprobs),
-		MaxTokens:         whole(s.MaxTokens, d.MaxModelLen),
+		MaxTokens:         whole(s.MaxTokens, maxTokens),
 		MinTokens:         whole(&o.MinTokens, 0),
 		EOS:               d.EOS,
 		IgnoreEOS:         o.IgnoreEOS,

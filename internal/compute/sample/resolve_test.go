@@ -29,27 +29,22 @@ func TestResolve(t *testing.T) {
 		generation Settings
 		stops      []int32 // of the generation config
 		set        Overrides
-		all        bool // of an API without a max_tokens of its own; that of others is 16
+		maxTokens  int // of the API; 16 for all but one
 		want       func(p *Params)
 	}{
 		"nothing":      {want: func(p *Params) {}},
-		"all the room": {all: true, want: func(p *Params) { p.MaxTokens = 256 }},
+		"all the room": {maxTokens: 0, want: func(p *Params) { p.MaxTokens = 256 }},
 		"generation config": {generation: suggested, stops: []int32{7}, want: func(p *Params) {
 			p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.8, 20, 0.05, 1.1
 			p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
-			p.StopTokens = []int32{7}
+			p.MaxTokens, p.StopTokens = 40, []int32{7}
 		}},
-		"max_tokens of the generation config": {generation: suggested, all: true,
-			set: Overrides{Settings: Settings{Temperature: new(0.0)}}, want: func(p *Params) {
-				p.Temperature, p.RepetitionPenalty, p.MaxTokens = 0, 1.1, 40
-				p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
-			}},
 		"request over generation config": {generation: suggested, set: Overrides{Settings: neutral},
 			want: func(p *Params) {}},
 		"one setting over generation config": {generation: suggested,
 			set: Overrides{Settings: Settings{TopP: new(0.5)}}, want: func(p *Params) {
 				p.Temperature, p.TopP, p.TopK, p.MinP, p.RepetitionPenalty = 0.7, 0.5, 20, 0.05, 1.1
-				p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
+				p.PresencePenalty, p.FrequencyPenalty, p.MaxTokens = 0.5, -0.5, 40
 			}},
 		"the rest": {set: Overrides{Logprobs: new(int32(5)), PromptLogprobs: new(int32(0)),
 			Seed: 9, MinTokens: 3, AllowedTokens: []int32{2, 1},
@@ -62,7 +57,7 @@ func TestResolve(t *testing.T) {
 			MinP: new(0.5)}}, want: func(p *Params) { p.Temperature = 0 }},
 		"greedy over generation config": {generation: suggested,
 			set: Overrides{Settings: Settings{Temperature: new(0.0)}}, want: func(p *Params) {
-				p.Temperature, p.RepetitionPenalty = 0, 1.1
+				p.Temperature, p.RepetitionPenalty, p.MaxTokens = 0, 1.1, 40
 				p.PresencePenalty, p.FrequencyPenalty = 0.5, -0.5
 			}},
 		"greedy generation config": {generation: Settings{Temperature: new(0.0), TopP: new(0.5)},
@@ -90,13 +85,12 @@ func TestResolve(t *testing.T) {
 			{4, float32(math.Inf(1))}}},
 			want: func(p *Params) { p.LogitBias = []Bias{{1, 100}, {2, -100}, {3, 7}, {4, 100}} }},
 	} {
-		maxTokens := 16
-		if c.all {
-			maxTokens = 0
+		if name != "all the room" {
+			c.maxTokens = 16
 		}
 		d := Defaults{Generation: c.generation, EOS: 99, StopTokens: c.stops, VocabSize: 100,
 			MaxModelLen: 256}
-		got, err := d.Resolve(&c.set, maxTokens)
+		got, err := d.Resolve(&c.set, c.maxTokens)
 		if want := resolved(c.want); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v\ngot  %+v\nwant %+v", name, err, got, want)
 		}

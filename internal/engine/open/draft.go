@@ -67,8 +67,8 @@ func (r *resolver) readDraft() error {
 	case r.Null != nil:
 	case s.Method == config.MTP:
 		if err := r.findPredictor(); err != nil {
-			return usage("--speculative-config: method %s: model %q predicts one token at a time: %w",
-				s.Method, r.Info.Root, err)
+			return usage("--speculative-config: method %s: model %q predicts one token at a "+
+				"time: %w", s.Method, r.Info.Root, err)
 		}
 	case s.Method == config.DraftModel || s.Method == config.Eagle3:
 		if err := r.findDraft(s); err != nil {
