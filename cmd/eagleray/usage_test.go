@@ -51,7 +51,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve a b", 2, "0 to 1 arguments"},
 		{"serve --check -tp 3", 2, "layouts of 3 ranks that work are PP 3"},
 		{"serve --check " + strange, 1, "StrangeForCausalLM"},
-		{"serve --check --max-model-len 4096", 1, "2048 positions"},
+		{"serve --check --max-model-len 4096", 2, "2048 positions"},
 		{"serve --config /no/such/file.yaml", 2, "--config"},
 		{"serve --config " + badFile, 2, "no-such-flag"},
 		{"sreve", 2, "did you mean serve?"},
@@ -121,7 +121,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve " + empty, 1, "config.json"},
 		{"serve " + strange, 1, "StrangeForCausalLM"},
 		{"generate --model " + strange + " x", 1, "StrangeForCausalLM"},
-		{"serve --max-model-len 100000", 1, "--max-model-len"},
+		{"serve --max-model-len 100000", 2, "--max-model-len"},
 		{"bench serve --port 1 --ready-check-timeout-sec 0", 1, "127.0.0.1:1"},
 		{"bench serve --tokenizer /no/such/tokenizer --model m --port 1 " +
 			"--ready-check-timeout-sec 0", 1, "--tokenizer"},
