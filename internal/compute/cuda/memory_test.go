@@ -59,6 +59,20 @@ func TestAnglesAreFreed(t *testing.T) {
 	runtime.KeepAlive(y)
 }
 
+// TestNoAngles: a pass may have no rows.
+func TestNoAngles(t *testing.T) {
+	d, err := New(Options{Driver: &double.Driver{}, DType: compute.BFloat16, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	y := new(compute.Tensor)
+	d.Rotary([]float32{1}, 1, 0).Angles(y, nil)
+	if d.err != nil || y.Rows != 0 {
+		t.Errorf("%d rows, %v", y.Rows, d.err)
+	}
+}
+
 // TestThreads: a device is that of one thread, but for what it copies beside its steps.
 func TestThreads(t *testing.T) {
 	runtime.LockOSThread()

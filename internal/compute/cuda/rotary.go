@@ -3,7 +3,6 @@ package cuda
 import (
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
@@ -24,11 +23,15 @@ type rotary struct {
 	page        []float32
 }
 
-// rotaryPages is how many pages of angles there are once a step has had a position: a power of two,
+// rotaryPages is how many pages of angles there are once a step has had positions: a power of two,
 // so that a long text moves them seldom. Steps of one shape have the same, as one that is done
 // again computes none.
-func rotaryPages(position int32) int {
-	return 1 << bits.Len(uint(position/rotaryPage))
+func rotaryPages(positions []int32) int {
+	most := int32(0)
+	for _, p := range positions {
+		most = max(most, p)
+	}
+	return 1 << bits.Len(uint(most/rotaryPage))
 }
 
 // Rotary makes the angles of a rotary embedding of 2·len(frequencies) dimensions, whose cosines and
@@ -41,7 +44,7 @@ func (d *Device) Rotary(frequencies []float32, scale float64, _ int) compute.Rot
 func (y *rotary) Angles(dst *compute.Tensor, positions []int32) {
 	width := 2 * len(y.frequencies)
 	y.d.Resize(dst, len(positions), width)
-	y.reach(rotaryPages(slices.Max(positions)))
+	y.reach(rotaryPages(positions))
 	n := len(positions) * width
 	elements(y.d, kernels.Angles, n, kernels.AnglesParams{Table: y.table.data,
 		Positions: y.d.integers(positions), Y: at(dst.Memory), Rows: int32(len(positions)),

@@ -179,10 +179,7 @@ func (d *Device) Begin(b *compute.Batch, adapters []int32) {
 // layOut makes all of a batch one list of integers. So many of the last rows only fill the step.
 func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	s.all = s.all[:0]
-	y := shape{table: 1, room: roomOf(b)}
-	if len(b.Position) > 0 {
-		y.pages = rotaryPages(slices.Max(b.Position))
-	}
+	y := shape{table: 1, room: roomOf(b), pages: rotaryPages(b.Position)}
 	for _, t := range b.Tables {
 		for y.table < len(t) {
 			y.table *= 2
