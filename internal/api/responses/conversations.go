@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,13 +98,13 @@ func decodeOwnItems(f *wire.Fields, raw []byte) []generate.Item {
 	if bad == nil {
 		bad = checkDuplicates("items", items)
 	}
+	f.Fail(bad)
 	for i := range items {
 		if items[i].Kind == generate.Reference {
-			bad = cmp.Or(bad, wire.Path("items").Index(i).Bad("is a reference: a conversation "+
-				"takes items themselves"))
+			f.Fail(wire.Path("items").Index(i).Bad("is a reference: a conversation takes items " +
+				"themselves"))
 		}
 	}
-	f.Fail(bad)
 	return items
 }
 
