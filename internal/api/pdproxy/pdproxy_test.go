@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -593,5 +595,23 @@ func TestVanishes(t *testing.T) {
 		if took := time.Since(began); took < time.Second || took > 20*time.Second {
 			t.Errorf("the answer has taken %v", took)
 		}
+	}
+}
+
+// TestDroppedInServe: the two that split requests, this proxy and the app of Ray Serve, ask prefill
+// servers for the same.
+func TestDroppedInServe(t *testing.T) {
+	app, err := os.ReadFile("../../../python/eagleray/serve/_handover.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(app), "_DROPPED = frozenset(")
+	list, _, _ = strings.Cut(list, ".split()")
+	theirs := strings.Fields(strings.NewReplacer(`"`, "", "(", "", ")", "").Replace(list))
+	ours := slices.Clone(dropped)
+	slices.Sort(ours)
+	slices.Sort(theirs)
+	if !slices.Equal(ours, theirs) {
+		t.Errorf("dropped here:  %v\nby the app:    %v", ours, theirs)
 	}
 }
