@@ -27,6 +27,9 @@ func (r *resolver) readModel() error {
 		}
 		return fmt.Errorf("model %q: %w", r.Info.Root, err)
 	}
+	if whole := r.Model.Around; whole != "" {
+		r.log.Info("the language model is served, without encoders", "model_type", whole)
+	}
 	if q := r.Config.Model.Quantization; q != "" && checkpoint.HasGGUF(r.folder) {
 		return usage("--quantization %s: a file of GGUF says itself how each tensor is "+
 			"quantised: leave the flag out", q)

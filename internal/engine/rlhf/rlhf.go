@@ -49,8 +49,9 @@ type Control struct {
 	// retiring gives back the memory of the update before the last one, and finds that of the next,
 	// which the system takes long to do: only the next update waits for it.
 	retiring sync.WaitGroup
-	tied     bool
-	specs    []checkpoint.Spec
+	// tied says that the head is the embedding, beside that the model is a part of a whole.
+	tied, beside bool
+	specs        []checkpoint.Spec
 	// further are those of specs that an update may lack; passing are names of tensors that have no
 	// use here.
 	further []checkpoint.Spec
@@ -101,9 +102,9 @@ func New(o Options) (*Control, error) {
 		further = nil
 	}
 	c := &Control{opt: o, dtype: dtype, wanted: first.Wanted(),
-		tied: first.Model().TieEmbeddings, specs: append(specs, further...), further: further,
-		passing: passing,
-		log:     o.Log, turn: make(chan struct{}, 1), version: "0"}
+		tied: first.Model().TieEmbeddings, beside: first.Model().Around != "",
+		specs: append(specs, further...), further: further, passing: passing,
+		log: o.Log, turn: make(chan struct{}, 1), version: "0"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

@@ -139,7 +139,7 @@ func (c *Control) Update(ctx context.Context, s Source) error {
 
 // passes says that a tensor of an update has no use here.
 func (c *Control) passes(name string) bool {
-	return c.passing[name] || weights.Passes(name, c.tied)
+	return c.passing[name] || weights.Passes(name, c.tied, c.beside)
 }
 
 // load takes in files.

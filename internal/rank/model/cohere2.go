@@ -14,12 +14,7 @@ func cohere2() *family {
 			Heads: 64, MaxPositions: 8192, Activation: "silu", TieEmbeddings: true, BOS: 5, PAD: 0,
 			EOS: []int{255001}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readBiasedAttention(f, c, d, 0)
-			c.NormEps = f.Number("layer_norm_eps", 1e-5, 0)
-			c.Family = &cohere{LogitScale: f.Number("logit_scale", 0.0625, 0)}
-			if f.Flag("use_qk_norm", false) {
-				f.Fail(checkpoint.ErrUnsupported, "use_qk_norm", "is true")
-			}
+			readCohere(f, c, d)
 			f.Only("position_embedding_type", "rope_gptj")
 			if part := f.Number("rotary_pct", 1, 0); part != 1 {
 				f.Fail(checkpoint.ErrUnsupported, "rotary_pct", "is %v", part)
@@ -29,20 +24,48 @@ func cohere2() *family {
 			readWindows(f, c, plainWindow(f, 4096), func(i int) bool { return (i+1)%pattern != 0 })
 		},
 		build: func(s *stage) (architecture, error) {
-			c := s.cfg
-			return newDecoder(s, decoderOptions{attnNorm: "input_layernorm", parallel: true,
-				newNorm: func(s *stage, module string) norm {
-					return s.LayerNorm(module, c.HiddenSize, float32(c.NormEps), layers.WeightOnly)
-				},
-				qkv: layers.QKVOptions{Interleaved: c.HeadDim},
-				rotaryOf: func(layer int) int {
-					if c.Windows[layer] > 0 {
-						return 0
-					}
-					return -1
-				},
-				logits: layers.HeadOptions{Multiplier: float32(c.Family.(*cohere).LogitScale)}})
+			o := cohereOptions(s.cfg)
+			o.rotaryOf = func(layer int) int {
+				if s.cfg.Windows[layer] > 0 {
+					return 0
+				}
+				return -1
+			}
+			return newDecoder(s, o)
 		}}
+}
+
+// cohere1 is CohereForCausalLM (Command R): as cohere2, without windows, heads being turned in all
+// layers. Defaults: configuration_cohere.py.
+func cohere1() *family {
+	return &family{modelType: "cohere", architecture: "CohereForCausalLM",
+		defaults: cohere2().defaults,
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readCohere(f, c, d)
+			readRope(f, c)
+			readWindows(f, c, 0, noLayer)
+		},
+		build: func(s *stage) (architecture, error) {
+			return newDecoder(s, cohereOptions(s.cfg))
+		}}
+}
+
+func readCohere(f *checkpoint.Fields, c *Config, d Config) {
+	readBiasedAttention(f, c, d, 0)
+	c.NormEps = f.Number("layer_norm_eps", 1e-5, 0)
+	c.Family = &cohere{LogitScale: f.Number("logit_scale", 0.0625, 0)}
+	if f.Flag("use_qk_norm", false) {
+		f.Fail(checkpoint.ErrUnsupported, "use_qk_norm", "is true")
+	}
+}
+
+func cohereOptions(c *Config) decoderOptions {
+	return decoderOptions{attnNorm: "input_layernorm", parallel: true,
+		newNorm: func(s *stage, module string) norm {
+			return s.LayerNorm(module, c.HiddenSize, float32(c.NormEps), layers.WeightOnly)
+		},
+		qkv:    layers.QKVOptions{Interleaved: c.HeadDim},
+		logits: layers.HeadOptions{Multiplier: float32(c.Family.(*cohere).LogitScale)}}
 }
 
 // cohere is what only Cohere's models have.

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -178,7 +179,7 @@ func readTargets(f *checkpoint.Fields, key string, list []string) func(module st
 	for _, name := range list {
 		pattern, ok := strings.CutPrefix(name, "re:")
 		if !ok {
-			names[name] = true
+			names[checkpoint.LanguageModel(name)] = true
 			continue
 		}
 		re, err := regexp.Compile("^(?:" + pattern + ")")
@@ -193,11 +194,18 @@ func readTargets(f *checkpoint.Fields, key string, list []string) func(module st
 		if names[module] {
 			return true
 		}
-		for _, re := range patterns {
-			if re.MatchString(module) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool {
+			return slices.ContainsFunc(stored(module), re.MatchString)
+		})
 	}
+}
+
+// stored are the names that a module has in checkpoints: by itself, and in those of
+// [checkpoint.LanguageModel].
+func stored(module string) []string {
+	inner, found := strings.CutPrefix(module, "model.")
+	if !found {
+		return []string{module, "language_model." + module}
+	}
+	return []string{module, "language_model." + module, "model.language_model." + inner}
 }

@@ -27,6 +27,8 @@ type Config struct {
 	TokenTypes int
 	// ModelType is the family's.
 	ModelType string
+	// Around is the model type of the whole that the model is the language model of, "" for none.
+	Around string
 	// Family is what only the family knows, or a few: its own type, nil for none.
 	Family any
 
@@ -99,6 +101,9 @@ func ReadConfig(raw []byte) (*Config, error) {
 func readConfig(f *checkpoint.Fields) (*Config, error) {
 	c := &Config{Architectures: f.Texts("architectures"), ModelType: f.Text("model_type", "")}
 	if f.Err() != nil {
+		return nil, f.Err()
+	}
+	if f = languageModel(f, c); f.Err() != nil {
 		return nil, f.Err()
 	}
 	fam, err := familyOf(c)

@@ -315,7 +315,7 @@ func TestReadConfigErrors(t *testing.T) {
 			"config.json: malformed"},
 		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`,
 			checkpoint.ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bert, cohere2, deepseek_v2`},
+			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bert, cohere, cohere2, deepseek_v2`},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},

@@ -116,6 +116,12 @@ func TestCUDA(t *testing.T) {
 			checkCUDA(t, compute.Float32, shipped(name), g, floatError, &launched)
 		})
 	}
+	for _, name := range variantNames(t) {
+		t.Run(name+" in float32", func(t *testing.T) {
+			g, _ := readVariant(t, name)
+			checkCUDA(t, compute.Float32, variant(name), &g.goldens, floatError, &launched)
+		})
+	}
 	var unused []string
 	for k, n := range launched {
 		if n == 0 {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -35,6 +36,25 @@ func deepSeekV3() *family {
 		}}
 }
 
+// glm4MoELite is Glm4MoeLiteForCausalLM (GLM-4.7-Flash): DeepSeek V3's layers in other sizes.
+// Defaults: configuration_glm4_moe_lite.py.
+func glm4MoELite() *family {
+	fam := deepSeekV3()
+	fam.modelType, fam.architecture = "glm4_moe_lite", "Glm4MoeLiteForCausalLM"
+	fam.defaults = Config{VocabSize: 154880, HiddenSize: 2048, IntermediateSize: 10240, Layers: 47,
+		Heads: 20, MaxPositions: 202752, NormEps: 1e-5, Activation: "silu", BOS: 0, PAD: -1,
+		EOS: []int{1}}
+	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
+		readLatent(f, c, d, layers.LatentOptions{Query: 768, Latent: 512, Plain: 192, Turned: 64,
+			Value: 256, Interleaved: f.Flag("rope_interleave", true)},
+			readDeepSeekExperts(f, c, experts{Count: 64,
+				Routing: compute.Routing{PerToken: 4, Factor: 1.8}, Inner: 1536}))
+		f.Only("scoring_func", "sigmoid")
+		f.Only("topk_method", "noaux_tc")
+	}
+	return fam
+}
+
 // deepSeekV2 is DeepseekV2ForCausalLM (V2, V2-Lite, Coder-V2): as V3, with experts chosen by the
 // softmax of their scores. Defaults: configuration_deepseek_v2.py.
 func deepSeekV2() *family {
@@ -45,7 +65,7 @@ func deepSeekV2() *family {
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			e := readMixture(f, c, experts{Count: 64, Routing: perToken(8), Inner: 1407, Shared: 2},
 				0)
-			readGroups(f, e, 1)
+			readGroups(f, e, 1, 1)
 			e.Normalise = f.Flag("norm_topk_prob", false)
 			if e.Normalise && e.Factor != 1 {
 				f.Fail(checkpoint.ErrUnsupported, "norm_topk_prob",
@@ -89,9 +109,10 @@ func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOption
 	c.IntermediateSize = f.Integer("intermediate_size", d.IntermediateSize, 1, checkpoint.MaxDim)
 	c.NormEps = f.Number("rms_norm_eps", d.NormEps, 0)
 	o.Heads, o.Eps = c.Heads, 1e-6 // whatever rms_norm_eps is: the class's default
+	query := o.Query
 	o.Query = f.Nullable("q_lora_rank", 0, 1, checkpoint.MaxDim)
 	if !f.Has("q_lora_rank") {
-		o.Query = 1536
+		o.Query = query
 	}
 	o.Latent = f.Integer("kv_lora_rank", o.Latent, 1, checkpoint.MaxDim)
 	o.Plain = f.Integer("qk_nope_head_dim", o.Plain, 1, checkpoint.MaxDim)
@@ -101,6 +122,10 @@ func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOption
 	c.OutBias = o.Bias
 	c.KVHeads, c.HeadDim, c.RotaryDim = c.Heads, o.Plain+o.Turned, o.Turned
 	readRope(f, c)
+	if c.RotaryDim != o.Turned && c.RotaryDim != c.HeadDim {
+		f.Fail(checkpoint.ErrUnsupported, "partial_rotary_factor", "is not 1")
+	}
+	c.RotaryDim = o.Turned // all of what is turned
 	readWindows(f, c, 0, noLayer)
 	if o.Turned%2 != 0 || o.Latent%2 != 0 {
 		f.Fail(checkpoint.ErrMalformed, "qk_rope_head_dim",
@@ -126,19 +151,27 @@ func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts
 	if f.Integer("moe_layer_freq", 1, 1, 1<<16) != 1 {
 		f.Fail(checkpoint.ErrUnsupported, "moe_layer_freq", "is %s", f.Excerpt("moe_layer_freq"))
 	}
-	for i := range min(f.Integer("first_k_dense_replace", dense, 0, 1<<16), c.Layers) {
-		e.Dense = append(e.Dense, i)
+	dense = f.Integer("first_k_dense_replace", dense, 0, 1<<16)
+	types := f.Texts("mlp_layer_types")
+	if types != nil && len(types) != c.Layers {
+		f.Fail(checkpoint.ErrMalformed, "mlp_layer_types", "has %d entries for %d layers",
+			len(types), c.Layers)
+	}
+	for i := range c.Layers {
+		if f.Err() == nil && (types == nil && i < dense || types != nil && types[i] == "dense") {
+			e.Dense = append(e.Dense, i)
+		}
 	}
 	e.check(f)
 	return e
 }
 
 // readGroups reads the groups in which experts are chosen, by so many of the best of each.
-func readGroups(f *checkpoint.Fields, e *experts, best int) {
+func readGroups(f *checkpoint.Fields, e *experts, best int, factor float64) {
 	r := &e.Routing
 	r.Groups, r.TopGroups = f.Nullable("n_group", 1, 1, 1<<16),
 		f.Nullable("topk_group", 1, 1, 1<<16)
-	r.Best, r.Factor = best, float32(f.Number("routed_scaling_factor", 1, 0))
+	r.Best, r.Factor = best, float32(f.Number("routed_scaling_factor", factor, 0))
 	switch {
 	case f.Err() != nil:
 	case e.Count%r.Groups != 0 || e.Count/r.Groups < best && r.Groups > 1:
@@ -154,7 +187,7 @@ func readGroups(f *checkpoint.Fields, e *experts, best int) {
 func readDeepSeekExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
 	d.Shared = 1
 	e := readMixture(f, c, d, 1)
-	readGroups(f, e, 2)
+	readGroups(f, e, 2, cmp.Or(float64(d.Factor), 1))
 	e.Normalise, e.Sigmoid = f.Flag("norm_topk_prob", true), true
 	return e
 }

@@ -102,8 +102,14 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 // sparse is the mixture of a layer that has one.
 func sparse(s *stage, prefix string) *layers.Mixture {
 	e := routed(s.cfg)
-	return s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, layers.MixtureOptions{Experts: e.Count,
-		Inner: e.Inner, Routing: e.Routing})
+	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing}
+	if shape := s.Shape(prefix + "mlp.experts.gate_up_proj"); len(shape) == 3 {
+		// As transformers 5 computes them, or, of Qwen3-VL, as 4 did.
+		o.Stacked = &layers.Stacked{GateUp: "experts.gate_up_proj", Down: "experts.down_proj",
+			Transposed: shape[1] == s.cfg.HiddenSize &&
+				(shape[2] == 2*e.Inner && shape[1] != shape[2] || s.cfg.Around == "qwen3_vl_moe")}
+	}
+	return s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, o)
 }
 
 // expertWidth names the width of an expert.

@@ -49,7 +49,9 @@ func families() []*family {
 	return []*family{llama(), mistral(), qwen2(), qwen3(), qwen3MoE(), opt(), gemma2(), gemma3(),
 		phi3(), mixtral(), qwen2MoE(), granite(), cohere2(), smollm3(), glm4(), starcoder2(),
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
-		graniteMoEShared(), miniMaxM2(), qwen3Next(), bert(), roberta(), xlmRoberta(), modernBERT()}
+		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
+		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
+		bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {
@@ -94,7 +96,8 @@ func familyOf(c *Config) (*family, error) {
 	}
 	fam := all[c.ModelType]
 	if fam == nil {
-		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ") + "; of a whole: " +
+			strings.Join(slices.Sorted(maps.Keys(around)), ", ")
 		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s; "+
 			"docs/vllm.md names their architectures)", checkpoint.ErrUnsupported,
 			checkpoint.Short(c.ModelType),

@@ -42,3 +42,31 @@ type glmExperts struct {
 	*experts
 	headNorms bool
 }
+
+// dots1 is Dots1ForCausalLM: Qwen3's attention with DeepSeek's mixture of experts. Defaults:
+// configuration_dots1.py.
+func dots1() *family {
+	return &family{modelType: "dots1", architecture: "Dots1ForCausalLM",
+		defaults: Config{VocabSize: 152064, HiddenSize: 4608, IntermediateSize: 10944, Layers: 62,
+			Heads: 32, KVHeads: 32, MaxPositions: 2048, NormEps: 1e-6, Activation: "silu", BOS: -1,
+			PAD: -1},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readBiasedAttention(f, c, d, 0)
+			e := readMixture(f, c, experts{Count: 1, Routing: perToken(1), Inner: 1408}, 0)
+			readGroups(f, e, 2, 1)
+			e.Normalise, e.Sigmoid = f.Flag("norm_topk_prob", false), true
+			f.Only("scoring_func", "sigmoid")
+			f.Only("topk_method", "noaux_tc")
+			c.Family = &glmExperts{e, true}
+			readRope(f, c)
+			window := plainWindow(f, 4096)
+			if f.Set("use_sliding_window") {
+				window = qwenWindow(f)
+			}
+			readWindows(f, c, window, upperLayers(f))
+		},
+		build: func(s *stage) (architecture, error) {
+			return newDecoder(s, glmOptions(s.cfg))
+		},
+		widths: expertWidths}
+}

@@ -1,6 +1,10 @@
 package model
 
-import "github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+import (
+	"cmp"
+
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+)
 
 // mistral is MistralForCausalLM: Llama's layers without biases, each attending to a sliding window
 // when the config has one. Defaults: configuration_mistral.py.
@@ -13,6 +17,28 @@ func mistral() *family {
 			readAttention(f, c, d, 0)
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 4096), everyLayer)
+		},
+		build: func(s *stage) (architecture, error) { return newDecoder(s, decoderOptions{}) }}
+}
+
+// ministral3 is Ministral3ForCausalLM: Mistral's layers. Queries behind the pre-training length are
+// scaled by their positions, which is not computed: no sequence is longer. Defaults:
+// configuration_ministral3.py.
+func ministral3() *family {
+	return &family{modelType: "ministral3", architecture: "Ministral3ForCausalLM",
+		defaults: Config{VocabSize: 131072, HiddenSize: 4096, IntermediateSize: 14336, Layers: 34,
+			Heads: 32, KVHeads: 8, MaxPositions: 262144, NormEps: 1e-5, Activation: "silu", BOS: 1,
+			PAD: 11, EOS: []int{2}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readAttention(f, c, d, 128)
+			readRope(f, c)
+			if r := f.Object("rope_parameters"); r == nil {
+				f.Fail(checkpoint.ErrMalformed, "rope_parameters", "is missing")
+			} else if r.Number("llama_4_scaling_beta", 0, -1) != 0 {
+				c.MaxPositions = min(c.MaxPositions,
+					cmp.Or(c.Rope.OriginalMaxPositions, c.MaxPositions))
+			}
+			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) { return newDecoder(s, decoderOptions{}) }}
 }

@@ -52,7 +52,7 @@ var neutral = []string{
 	"num_return_sequences", "return_dict_in_generate", "remove_invalid_values",
 	// How weights were made, or how ranks share them elsewhere: sums stay the same.
 	"pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha", "num_nextn_predict_layers",
-	"num_mtp_modules", "use_mtp", "initial_context_length", "experts_per_token",
+	"num_mtp_modules", "use_mtp", "mamba_ssm_dtype", "initial_context_length", "experts_per_token",
 	// Options that families read where others switch them on.
 	"sliding_window", "max_window_layers", "use_sliding_window", "layer_types", "head_dim",
 	"num_key_value_heads", "rope_theta", "rope_scaling", "rope_parameters",

@@ -34,6 +34,10 @@ func Override(raw []byte, overrides map[string]json.RawMessage) ([]byte, error) 
 			return nil, fmt.Errorf("%s is not one of %s", key, strings.Join(overridable, ", "))
 		}
 	}
+	whole, text := fields, map[string]json.RawMessage(nil)
+	if err := json.Unmarshal(fields["text_config"], &text); err == nil && text != nil {
+		fields = text // of the language model, which stands beside others
+	}
 	var rope map[string]json.RawMessage
 	if err := json.Unmarshal(fields["rope_parameters"], &rope); err == nil && rope != nil {
 		if err := overrideParameters(fields, rope, overrides); err != nil {
@@ -48,7 +52,13 @@ func Override(raw []byte, overrides map[string]json.RawMessage) ([]byte, error) 
 			fields[key] = value
 		}
 	}
-	return json.Marshal(fields)
+	if text != nil {
+		var err error
+		if whole["text_config"], err = json.Marshal(text); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(whole)
 }
 
 // overrideParameters writes rope_theta and rope_scaling into rope_parameters.

@@ -220,6 +220,9 @@ func readBitsAndBytes(f *checkpoint.Fields, q *Quantization) {
 
 // modules tells whether a module is one of those named, is part of one, or ends with one.
 func modules(names []string) func(module string) bool {
+	for i, name := range names {
+		names[i] = checkpoint.LanguageModel(name)
+	}
 	return func(module string) bool {
 		return slices.ContainsFunc(names, func(name string) bool {
 			return name != "" && strings.Contains("."+module+".", "."+name+".")

@@ -21,30 +21,66 @@ func qwen3Next() *family {
 			e := readExperts(f, c, experts{Count: 512, Routing: perToken(10), Inner: 512})
 			e.Normalise = f.Flag("norm_topk_prob", true)
 			e.Shared = f.Integer("shared_expert_intermediate_size", 512, 1, checkpoint.MaxDim)
-			n := &next{experts: e}
-			c.Family = n
-			c.partialRotary(0.25)
-			readRope(f, c)
-			n.readDelta(f, c)
-			n.readTypes(f, c)
-			if f.Flag("use_sliding_window", false) {
-				f.Fail(checkpoint.ErrUnsupported, "use_sliding_window", "is true")
-			}
-			if !f.Flag("attn_output_gate", true) {
-				f.Fail(checkpoint.ErrUnsupported, "attn_output_gate", "is false")
-			}
+			readNext(f, c, &next{experts: e})
 		},
-		build: buildNext, predict: predictNext,
-		widths: func(c *Config) []width {
-			return append(expertWidths(c), width{"linear_num_key_heads",
-				c.Family.(*next).delta.KeyHeads})
+		build: buildNext, predict: predictNext, widths: nextWidths, cache: nextCache}
+}
+
+// qwen35 is Qwen3_5ForCausalLM: Qwen3-Next's attention, of which the linear one has its projections
+// apart, and a gated block in the place of experts. Defaults: configuration_qwen3_5.py.
+func qwen35() *family {
+	return &family{modelType: "qwen3_5_text", architecture: "Qwen3_5ForCausalLM",
+		defaults: Config{VocabSize: 248320, HiddenSize: 4096, IntermediateSize: 12288, Layers: 32,
+			Heads: 16, KVHeads: 4, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu", BOS: -1,
+			PAD: -1},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readBiasedAttention(f, c, d, 256)
+			readNext(f, c, &next{experts: &experts{}, delta: layers.DeltaOptions{Apart: true}})
 		},
-		cache: func(c *Config, layer int) compute.CacheLayer {
-			if n := c.Family.(*next); n.isLinear(layer) {
-				return n.delta.CacheLayer()
-			}
-			return plainCache(c, layer)
-		}}
+		build: buildNext, predict: predictNext, widths: nextWidths, cache: nextCache}
+}
+
+// qwen35MoE is Qwen3_5MoeForCausalLM: Qwen3.5's attention, and Qwen3-Next's mixture of experts.
+// Defaults: configuration_qwen3_5_moe.py.
+func qwen35MoE() *family {
+	return &family{modelType: "qwen3_5_moe_text", architecture: "Qwen3_5MoeForCausalLM",
+		defaults: Config{VocabSize: 248320, HiddenSize: 2048, IntermediateSize: 5632, Layers: 40,
+			Heads: 16, KVHeads: 2, MaxPositions: 32768, NormEps: 1e-6, Activation: "silu", BOS: -1,
+			PAD: -1},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readBiasedAttention(f, c, d, 256)
+			e := readExperts(f, c, experts{Count: 256, Routing: perToken(8), Inner: 512})
+			e.Normalise = true
+			e.Shared = f.Integer("shared_expert_intermediate_size", 512, 1, checkpoint.MaxDim)
+			readNext(f, c, &next{experts: e, delta: layers.DeltaOptions{Apart: true}})
+		},
+		build: buildNext, predict: predictNext, widths: nextWidths, cache: nextCache}
+}
+
+// readNext reads what is of both kinds of attention.
+func readNext(f *checkpoint.Fields, c *Config, n *next) {
+	c.Family = n
+	c.partialRotary(0.25)
+	readRope(f, c)
+	n.readDelta(f, c)
+	n.readTypes(f, c)
+	if f.Flag("use_sliding_window", false) {
+		f.Fail(checkpoint.ErrUnsupported, "use_sliding_window", "is true")
+	}
+	if !f.Flag("attn_output_gate", true) {
+		f.Fail(checkpoint.ErrUnsupported, "attn_output_gate", "is false")
+	}
+}
+
+func nextWidths(c *Config) []width {
+	return append(expertWidths(c), width{"linear_num_key_heads", c.Family.(*next).delta.KeyHeads})
+}
+
+func nextCache(c *Config, layer int) compute.CacheLayer {
+	if n := c.Family.(*next); n.isLinear(layer) {
+		return n.delta.CacheLayer()
+	}
+	return plainCache(c, layer)
 }
 
 // next is a mixture of experts beside attention that is linear in some layers.

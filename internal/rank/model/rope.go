@@ -96,6 +96,8 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	}
 	switch c.Rope.Type {
 	case "default":
+	case "mrope": // of three positions, which in text are one
+		c.Rope.Type = "default"
 	case "linear":
 		c.Rope.Factor = required(r, "factor")
 	case "llama3":

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
 
 const variants = "../../../testdata/variants"
@@ -127,9 +129,12 @@ func TestVariantsSameBits(t *testing.T) {
 }
 
 // TestConfigVersions wants the same bits from the configuration as transformers 4 writes it and as
-// 5 does.
+// 5 does, of families that both have.
 func TestConfigVersions(t *testing.T) {
 	for _, name := range variantNames(t) {
+		if _, err := os.Stat(filepath.Join(variants, name, "config.v4.json")); err != nil {
+			continue
+		}
 		g, _ := readVariant(t, name)
 		opt := cpu.Options{Threads: 1, DType: compute.Float32}
 		old := fixture{dir: filepath.Join(variants, name), config: "config.v4.json"}
@@ -141,4 +146,58 @@ func TestConfigVersions(t *testing.T) {
 			t.Errorf("%s: %d rows", name, len(got))
 		}
 	}
+}
+
+// TestTurnedExperts reads Qwen3-VL's experts as transformers 4 stored them, each matrix turned.
+func TestTurnedExperts(t *testing.T) {
+	const name = "qwen3-vl-moe"
+	raw, err := os.ReadFile(filepath.Join(variants, name, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := checkpoint.ParseFile(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned := map[string]predictortest.Tensor{}
+	for n, v := range stored {
+		w := predictortest.Tensor{Shape: v.Shape}
+		for i := 0; i < len(v.Data); i += 2 { // bfloat16
+			w.Values = append(w.Values, math.Float32frombits(
+				uint32(v.Data[i])<<16|uint32(v.Data[i+1])<<24))
+		}
+		if strings.Contains(n, ".mlp.experts.") {
+			w = turnedTensor(w)
+		}
+		turned[n] = w
+	}
+	dir := t.TempDir()
+	if err := predictortest.Write(filepath.Join(dir, "model.safetensors"), turned); err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(variants, name, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, full := readVariant(t, name)
+	opt := cpu.Options{Threads: 1, DType: compute.Float32}
+	s := loadShard(t, fixture{dir: dir, config: "config.json"}, opt, layers.Group{Size: 1})
+	checkGoldens(t, s, &g.goldens, full, 1e-4, true)
+}
+
+// turnedTensor is a stack of matrices, each of them turned.
+func turnedTensor(t predictortest.Tensor) predictortest.Tensor {
+	rows, cols := t.Shape[1], t.Shape[2]
+	turned := predictortest.Tensor{Shape: []int{t.Shape[0], cols, rows}}
+	for m := range t.Shape[0] {
+		for c := range cols {
+			for r := range rows {
+				turned.Values = append(turned.Values, t.Values[(m*rows+r)*cols+c])
+			}
+		}
+	}
+	return turned
 }

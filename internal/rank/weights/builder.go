@@ -155,14 +155,17 @@ func (e *MismatchError) err() error {
 
 // Passes says that a tensor of this name is no part of the model and does not count: what training
 // frameworks have in their state beside the weights. tied is of a model whose head is its
-// embedding.
-func Passes(name string, tied bool) bool {
-	return strings.HasSuffix(name, ".rotary_emb.inv_freq") || tied && name == "lm_head.weight"
+// embedding, beside of one that is part of a whole with encoders.
+func Passes(name string, tied, beside bool) bool {
+	return strings.HasSuffix(name, ".rotary_emb.inv_freq") ||
+		tied && checkpoint.LanguageModel(name) == "lm_head.weight" ||
+		beside && checkpoint.OfEncoder(name)
 }
 
 // find is the model's tensor of a name. A model that stands for itself has names without the
 // prefix.
 func (b *Builder) find(name string) *incoming {
+	name = checkpoint.LanguageModel(name)
 	if t := b.expected[name]; t != nil {
 		return t
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -99,25 +100,43 @@ func (c *Checkpoint) mapShards(f Folder, b *files, shards []string, index map[st
 		if err != nil {
 			return fmt.Errorf("%s: %w", shard, err)
 		}
-		for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		for _, stored := range slices.Sorted(maps.Keys(tensors)) {
+			name, t := LanguageModel(stored), tensors[stored]
 			if prev, ok := c.tensors[name]; ok {
 				return fmt.Errorf("%w: tensor %s is in both %s and %s", ErrMalformed, Short(name),
 					shards[prev.file], shard)
 			}
-			if listed, ok := index[name]; ok && listed != shard {
+			if listed, ok := index[stored]; ok && listed != shard {
 				return fmt.Errorf("%w: tensor %s is in %s, but %s says it is in %s", ErrMalformed,
-					Short(name), shard, indexFile, listed)
+					Short(stored), shard, indexFile, listed)
 			}
-			c.tensors[name] = &record{Tensor: tensors[name], file: len(b.maps) - 1}
+			t.Name = name
+			c.tensors[name] = &record{Tensor: t, file: len(b.maps) - 1}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(index)) {
-		if c.tensors[name] == nil {
+		if c.tensors[LanguageModel(name)] == nil {
 			return fmt.Errorf("%w: %s puts tensor %s in %s, which lacks it", ErrMalformed,
 				indexFile, Short(name), index[name])
 		}
 	}
 	return nil
+}
+
+// LanguageModel is the name of a tensor or module where the language model that it is of stands by
+// itself: checkpoints that have encoders of images or audio beside it put "language_model" before
+// or behind "model".
+func LanguageModel(name string) string { return strings.ReplaceAll(name, "language_model.", "") }
+
+// encoders are what the modules of encoders beside a language model are called, "model." or nothing
+// before them.
+var encoders = []string{"visual", "vision_tower", "vision_model", "multi_modal_projector",
+	"audio_tower"}
+
+// OfEncoder says that a tensor is of an encoder beside a language model.
+func OfEncoder(name string) bool {
+	module, _, _ := strings.Cut(strings.TrimPrefix(name, "model."), ".")
+	return slices.Contains(encoders, module)
 }
 
 // finish computes what the methods answer once all tensors are known.

@@ -202,6 +202,15 @@ func (f *Fields) Object(key string) *Fields {
 	return inner
 }
 
+// Overlay gives f the values that other has of some keys.
+func (f *Fields) Overlay(other *Fields, keys ...string) {
+	for _, key := range keys {
+		if other.Set(key) {
+			f.raw[key] = other.raw[key]
+		}
+	}
+}
+
 // wholeNumber reads an integer, also one written as 4096.0 or 1e6.
 func wholeNumber(raw []byte) (int64, bool) {
 	if v, err := strconv.ParseInt(string(raw), 10, 64); err == nil {

@@ -24,6 +24,9 @@ type DeltaOptions struct {
 	// Kernel is how many rows the convolution sums.
 	Kernel int
 	Eps    float32
+	// Apart says that queries, keys and values of all heads stand one after the other in a module
+	// in_proj_qkv, and that in_proj_z, in_proj_b and in_proj_a are modules.
+	Apart bool
 }
 
 // args is the numbers of one of size ranks.
@@ -39,16 +42,13 @@ func (o *DeltaOptions) CacheLayer() compute.CacheLayer {
 }
 
 // DeltaNet makes the layer under prefix, modules in_proj_qkvz and in_proj_ba, in which each key
-// head has its query, key, values and gates, and its β and decays, side by side, and conv1d, norm,
-// A_log and dt_bias, of in input features; layer is its place in the cache.
+// head has its query, key, values and gates, and its β and decays, side by side, unless they are
+// apart, and conv1d, norm, A_log and dt_bias, of in input features; layer is its place in the
+// cache.
 func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNet {
 	y := &DeltaNet{rank: l.rank, layer: layer, args: o.args(l.group.Size)}
 	a, first := &y.args, l.group.Rank*y.args.KeyHeads
-	values := a.Group() * a.ValueDim
-	qkvz := headPart(prefix+"in_proj_qkvz", o.KeyHeads, in, o.KeyDim, o.KeyDim, values, values)
-	ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, a.Group(), a.Group())
-	y.in = l.column(&l.qkv, false, append(qkvz.of(first, a.KeyHeads),
-		ba.of(first, a.KeyHeads)...)...)
+	y.in = l.column(&l.qkv, false, l.deltaParts(prefix, in, &o)...)
 	l.widen(&l.attended, a.ValueHeads*a.ValueDim)
 	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads, first, a)
 	heads := first * a.Group()
@@ -60,6 +60,26 @@ func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNe
 	a.Decay = l.upload(decay)
 	a.Norm = l.vector(prefix+"norm.weight", a.ValueDim, 0, a.ValueDim)
 	return y
+}
+
+// deltaParts are the rank's rows of what is projected: queries, keys, values, gates, β and decays.
+func (l *Loader) deltaParts(prefix string, in int, o *DeltaOptions) []part {
+	a := o.args(l.group.Size)
+	first, group := l.group.Rank*a.KeyHeads, a.Group()
+	if !o.Apart {
+		values := group * a.ValueDim
+		qkvz := headPart(prefix+"in_proj_qkvz", o.KeyHeads, in, o.KeyDim, o.KeyDim, values, values)
+		ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, group, group)
+		return append(qkvz.of(first, a.KeyHeads), ba.of(first, a.KeyHeads)...)
+	}
+	keys, values := o.KeyHeads*o.KeyDim, o.ValueHeads*o.ValueDim
+	k := l.columnPart("", keys, in)
+	v := l.columnPart("", values, in)
+	qkv, total := prefix+"in_proj_qkv", 2*keys+values
+	return []part{k.within(qkv, 0, total), k.within(qkv, keys, total), v.within(qkv, 2*keys, total),
+		l.columnPart(prefix+"in_proj_z", values, in),
+		l.columnPart(prefix+"in_proj_b", o.ValueHeads, in),
+		l.columnPart(prefix+"in_proj_a", o.ValueHeads, in)}
 }
 
 // convolution reads the weights of the rank's channels, of each key head side by side: the tensor

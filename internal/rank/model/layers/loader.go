@@ -206,6 +206,12 @@ func (l *Loader) Err() error { return l.err }
 // Has tells whether the checkpoint has the tensor.
 func (l *Loader) Has(tensor string) bool { return l.src.Has(tensor) }
 
+// Shape is that of an optional tensor, nil if the checkpoint has none.
+func (l *Loader) Shape(tensor string) []int {
+	t, _ := l.src.Header(tensor)
+	return t.Shape
+}
+
 // Free gives back the memory of all layers that were made, and what is still held of the source.
 func (l *Loader) Free() {
 	for _, w := range l.weights {
