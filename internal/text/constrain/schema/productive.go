@@ -6,24 +6,34 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
 )
 
-// productive says whether a symbol derives any text.
+// productive says whether a symbol derives any text. It looks at what the symbol reaches alone: a
+// grammar may hold the schemas of hundreds of tools.
 func productive(g *cfg.Grammar, start cfg.Sym) bool {
-	yes := make([]bool, g.Len()+1)
-	uses := make([][]cfg.Sym, g.Len()+1)
-	for s := cfg.Sym(1); int(s) <= g.Len(); s++ {
-		x := g.At(s)
+	reached, at := []cfg.Sym{start}, map[cfg.Sym]int{start: 0}
+	uses := [][]int{nil} // of each that is reached, the places of those that have it
+	for i := 0; i < len(reached); i++ {
+		use := func(s cfg.Sym) {
+			j, known := at[s]
+			if !known {
+				j = len(reached)
+				reached, at[s], uses = append(reached, s), j, append(uses, nil)
+			}
+			uses[j] = append(uses[j], i)
+		}
+		x := g.At(reached[i])
 		for _, r := range x.Rules {
-			for _, y := range r {
-				uses[y] = append(uses[y], s)
+			for _, s := range r {
+				use(s)
 			}
 		}
 		if x.List != nil {
-			for _, y := range x.List.Elems {
-				uses[y.Sym] = append(uses[y.Sym], s)
+			for _, e := range x.List.Elems {
+				use(e.Sym)
 			}
 		}
 	}
-	can := func(s cfg.Sym) bool { return yes[s] }
+	yes := make([]bool, len(reached))
+	can := func(s cfg.Sym) bool { return yes[at[s]] }
 	check := func(s cfg.Sym) bool {
 		switch x := g.At(s); x.Kind {
 		case cfg.KindLexeme:
@@ -35,19 +45,19 @@ func productive(g *cfg.Grammar, start cfg.Sym) bool {
 		}
 		return true
 	}
-	var todo []cfg.Sym
-	for s := cfg.Sym(1); int(s) <= g.Len(); s++ {
-		todo = append(todo, s)
+	todo := make([]int, len(reached))
+	for i := range todo {
+		todo[i] = i
 	}
 	for len(todo) > 0 {
-		s := todo[len(todo)-1]
+		i := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if !yes[s] && check(s) {
-			yes[s] = true
-			todo = append(todo, uses[s]...)
+		if !yes[i] && check(reached[i]) {
+			yes[i] = true
+			todo = append(todo, uses[i]...)
 		}
 	}
-	return yes[start]
+	return yes[0]
 }
 
 // canList says whether a list can be long enough when only some of its elements can be.
