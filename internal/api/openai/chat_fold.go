@@ -92,20 +92,22 @@ const logprobsHead = `{"content":[`
 
 func (f *chatFold) add(p *chatPiece) error {
 	out, said := &f.choices[p.choice], &f.said[p.choice]
-	switch {
-	case p.part == nil:
+	switch part := p.part; {
+	case part == nil:
 		said.content = append(said.content, p.text...)
-	case p.part.Kind == output.Reasoning:
-		said.reasoning = append(said.reasoning, p.part.Text...)
-	case p.part.Kind == output.Content:
-		said.content = append(said.content, p.part.Text...)
-	case p.part.Kind == output.Call:
-		out.Message.ToolCalls = append(out.Message.ToolCalls, toolCall{ID: p.part.ID,
-			Type: "function", Function: functionCall{Name: p.part.Name}})
+	case part.Kind == output.Call:
+		out.Message.ToolCalls = append(out.Message.ToolCalls, toolCall{ID: part.ID,
+			Type: "function", Function: functionCall{Name: part.Name}})
 		said.arguments = append(said.arguments, nil)
-	case p.part.Kind == output.Arguments:
-		of := &said.arguments[p.part.Index]
-		*of = append(*of, p.part.Text...)
+	default:
+		to := &said.content
+		switch part.Kind {
+		case output.Reasoning:
+			to = &said.reasoning
+		case output.Arguments:
+			to = &said.arguments[part.Index]
+		}
+		*to = append(*to, part.Text...)
 	}
 	if f.req.ReturnTokenIDs {
 		out.TokenIDs = append(out.TokenIDs, p.tokens...)

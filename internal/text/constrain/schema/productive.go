@@ -9,31 +9,31 @@ import (
 // productive says whether a symbol derives any text. It looks at what the symbol reaches alone: a
 // grammar may hold the schemas of hundreds of tools.
 func productive(g *cfg.Grammar, start cfg.Sym) bool {
-	reached, at := []cfg.Sym{start}, map[cfg.Sym]int{start: 0}
-	uses := [][]int{nil} // of each that is reached, the places of those that have it
-	for i := 0; i < len(reached); i++ {
-		use := func(s cfg.Sym) {
-			j, known := at[s]
-			if !known {
-				j = len(reached)
-				reached, at[s], uses = append(reached, s), j, append(uses, nil)
-			}
-			uses[j] = append(uses[j], i)
-		}
-		x := g.At(reached[i])
+	at := make([]int, g.Len()+1) // of each symbol, one more than its place among those reached
+	at[start] = 1
+	todo, uses := []cfg.Sym{start}, [][]cfg.Sym{nil}
+	var parts []cfg.Sym
+	for i := 0; i < len(todo); i++ {
+		x := g.At(todo[i])
+		parts = parts[:0]
 		for _, r := range x.Rules {
-			for _, s := range r {
-				use(s)
-			}
+			parts = append(parts, r...)
 		}
 		if x.List != nil {
-			for _, e := range x.List.Elems {
-				use(e.Sym)
+			for _, y := range x.List.Elems {
+				parts = append(parts, y.Sym)
 			}
 		}
+		for _, y := range parts {
+			if at[y] == 0 {
+				todo, uses = append(todo, y), append(uses, nil)
+				at[y] = len(todo)
+			}
+			uses[at[y]-1] = append(uses[at[y]-1], todo[i])
+		}
 	}
-	yes := make([]bool, len(reached))
-	can := func(s cfg.Sym) bool { return yes[at[s]] }
+	yes := make([]bool, len(uses))
+	can := func(s cfg.Sym) bool { return yes[at[s]-1] }
 	check := func(s cfg.Sym) bool {
 		switch x := g.At(s); x.Kind {
 		case cfg.KindLexeme:
@@ -45,14 +45,10 @@ func productive(g *cfg.Grammar, start cfg.Sym) bool {
 		}
 		return true
 	}
-	todo := make([]int, len(reached))
-	for i := range todo {
-		todo[i] = i
-	}
 	for len(todo) > 0 {
-		i := todo[len(todo)-1]
+		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if !yes[i] && check(reached[i]) {
+		if i := at[s] - 1; !yes[i] && check(s) {
 			yes[i] = true
 			todo = append(todo, uses[i]...)
 		}
