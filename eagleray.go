@@ -152,6 +152,7 @@ func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) 
 	}
 	out := make([]Output, len(streams))
 	for i, s := range streams {
+		var text []byte
 		for {
 			d, err := s.Next(ctx)
 			if errors.Is(err, io.EOF) {
@@ -160,13 +161,14 @@ func (l *LLM) Generate(ctx context.Context, prompts []string, p SamplingParams) 
 			if err != nil {
 				return nil, fmt.Errorf("prompt %d: %w", i, err)
 			}
-			out[i].Text += string(d.Text)
+			text = append(text, d.Text...)
 			out[i].Tokens = append(out[i].Tokens, d.Tokens...)
 			for _, l := range d.Logprobs {
 				out[i].Logprobs = append(out[i].Logprobs, logprobsOf(l))
 			}
 			out[i].FinishReason, out[i].PromptTokens = d.Finish.String(), d.PromptTokens
 		}
+		out[i].Text = string(text)
 	}
 	return out, nil
 }

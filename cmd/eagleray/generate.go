@@ -341,6 +341,7 @@ type output struct {
 func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.Stream,
 	asJSON bool) error {
 	o := output{Prompt: prompt}
+	var text []byte
 	for {
 		d, err := s.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -349,7 +350,7 @@ func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.S
 		if err != nil {
 			return err
 		}
-		o.Text += string(d.Text)
+		text = append(text, d.Text...)
 		o.Tokens = append(o.Tokens, d.Tokens...)
 		o.FinishReason = d.Finish.String()
 		if !asJSON {
@@ -360,6 +361,7 @@ func printOutput(ctx context.Context, w *bufio.Writer, prompt string, s engine.S
 		}
 	}
 	if asJSON {
+		o.Text = string(text)
 		return json.NewEncoder(w).Encode(o)
 	}
 	return w.WriteByte('\n')

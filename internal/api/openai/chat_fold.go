@@ -63,15 +63,20 @@ type functionCall struct {
 type chatFold struct {
 	chatAnswer
 	choices []chatChoice
-	// content is the text of each choice.
-	content [][]byte
+	said    []foldedChat // of each choice
+}
+
+type foldedChat struct {
+	content, reasoning []byte
+	arguments          [][]byte // of each call
 }
 
 func (f *chatFold) open() error {
-	f.choices, f.content = make([]chatChoice, len(f.g.Choices)), make([][]byte, len(f.g.Choices))
+	n := len(f.g.Choices)
+	f.choices, f.said = make([]chatChoice, n), make([]foldedChat, n)
 	for i := range f.choices {
 		f.choices[i].Index, f.choices[i].Message.Role = i, f.req.Role()
-		f.content[i] = append(f.content[i], f.req.ChatEcho()...)
+		f.said[i].content = append(f.said[i].content, f.req.ChatEcho()...)
 		if f.req.ReturnTokenIDs {
 			f.choices[i].TokenIDs = []int32{}
 		}
@@ -86,23 +91,23 @@ func (f *chatFold) open() error {
 const logprobsHead = `{"content":[`
 
 func (f *chatFold) add(p *chatPiece) error {
-	out := &f.choices[p.choice]
-	m := &out.Message
-	switch {
-	case p.part == nil:
-		f.content[p.choice] = append(f.content[p.choice], p.text...)
-	case p.part.Kind == output.Reasoning && p.part.Text != "":
-		if m.Reasoning == nil {
-			m.Reasoning = new("")
+	out, said := &f.choices[p.choice], &f.said[p.choice]
+	switch part := p.part; {
+	case part == nil:
+		said.content = append(said.content, p.text...)
+	case part.Kind == output.Call:
+		out.Message.ToolCalls = append(out.Message.ToolCalls, toolCall{ID: part.ID,
+			Type: "function", Function: functionCall{Name: part.Name}})
+		said.arguments = append(said.arguments, nil)
+	default:
+		to := &said.content
+		switch part.Kind {
+		case output.Reasoning:
+			to = &said.reasoning
+		case output.Arguments:
+			to = &said.arguments[part.Index]
 		}
-		*m.Reasoning += p.part.Text
-	case p.part.Kind == output.Content:
-		f.content[p.choice] = append(f.content[p.choice], p.part.Text...)
-	case p.part.Kind == output.Call:
-		m.ToolCalls = append(m.ToolCalls, toolCall{ID: p.part.ID, Type: "function",
-			Function: functionCall{Name: p.part.Name}})
-	case p.part.Kind == output.Arguments:
-		m.ToolCalls[p.part.Index].Function.Arguments += p.part.Text
+		*to = append(*to, part.Text...)
 	}
 	if f.req.ReturnTokenIDs {
 		out.TokenIDs = append(out.TokenIDs, p.tokens...)
@@ -125,10 +130,16 @@ func (f *chatFold) answer() *chatResponse {
 		Metrics: g.Metrics(&f.req.Sampling), KVTransferParams: g.Ticket,
 		WeightVersion: f.s.WeightVersion()}
 	for i := range f.choices {
-		c, out := &g.Choices[i], &f.choices[i]
+		c, out, said := &g.Choices[i], &f.choices[i], &f.said[i]
 		// An answer of thoughts or calls alone has no content.
-		if c.Reader == nil || len(f.content[i]) > 0 || !c.Thought && c.Calls == 0 {
-			out.Message.Content = new(string(f.content[i]))
+		if c.Reader == nil || len(said.content) > 0 || !c.Thought && c.Calls == 0 {
+			out.Message.Content = new(string(said.content))
+		}
+		if len(said.reasoning) > 0 {
+			out.Message.Reasoning = new(string(said.reasoning))
+		}
+		for i, text := range said.arguments {
+			out.Message.ToolCalls[i].Function.Arguments = string(text)
 		}
 		if out.Logprobs != nil {
 			out.Logprobs = append(out.Logprobs, "]}"...)

@@ -36,10 +36,10 @@ func decodeActivation(f *wire.Fields, m *generate.Model) bool {
 type classify struct {
 	Index int `json:"index"`
 	// Label is that of the class with the highest value, the first of equal ones.
-	Label          string  `json:"label"`
-	Probs          floats  `json:"probs"`
-	Classes        int     `json:"num_classes"`
-	PromptTokenIDs []int32 `json:"prompt_token_ids,omitempty"`
+	Label          string    `json:"label"`
+	Probs          []float32 `json:"probs"`
+	Classes        int       `json:"num_classes"`
+	PromptTokenIDs []int32   `json:"prompt_token_ids,omitempty"`
 }
 
 // classify answers POST /classify.
@@ -137,7 +137,7 @@ func (s *API) poolOut(req *poolingRequest, v []float32, tokens int) (poolOut, er
 		return out, err
 	}
 	var all []float32
-	rows := make([]floats, 0, tokens)
+	rows := make([][]float32, 0, tokens)
 	for row := range slices.Chunk(v, len(v)/tokens) {
 		row, err := s.Model.Pooling.Vector(row)
 		if err == nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/generate"
@@ -78,21 +77,6 @@ type embedding struct {
 	PromptTokenIDs []int32 `json:"prompt_token_ids,omitempty"`
 }
 
-// floats are numbers as JSON: each as short as reads back to the same float32.
-type floats []float32
-
-// MarshalJSON implements json.Marshaler.
-func (v floats) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, 12*len(v)+2), '[')
-	for i, x := range v {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
-	}
-	return append(b, ']'), nil
-}
-
 // embed answers POST /v1/embeddings.
 func (s *API) embed(r *server.Request, req *embeddingRequest) (any, error) {
 	g, prompts, vectors, err := s.vectors(r, "embd-", &req.texts)
@@ -122,7 +106,7 @@ func (r *embeddingRequest) cut(v []float32) []float32 {
 // encode is a vector as the answer has it.
 func (r *embeddingRequest) encode(v []float32) any {
 	if !r.base64 {
-		return floats(v)
+		return v
 	}
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {

@@ -28,16 +28,47 @@ type storedResponse struct {
 	Response json.RawMessage `json:"response"`
 	// Input is the list of the items of the request.
 	Input json.RawMessage `json:"input"`
+
+	// These are members of the response that has been read.
+	background bool
+	status     Status
+	previous   string
+	items      []byte // its output
 }
 
-// state is the part of a response that says what can be done with it.
-func (k *storedResponse) state() (background bool, status Status) {
-	var v struct {
-		Background bool
-		Status     Status
+// readStored reads a response as it is stored, and of it no more than it needs: each turn of a
+// conversation reads all before it.
+func readStored(raw []byte) *storedResponse {
+	k := &storedResponse{}
+	for name, text := range jsonx.Members(raw) {
+		switch name {
+		case "response":
+			k.Response = text
+		case "input":
+			k.Input = text
+		}
 	}
-	_ = json.Unmarshal(k.Response, &v) // it was written by this program
-	return v.Background, v.Status
+	left := 4
+	for name, text := range jsonx.Members(k.Response) {
+		switch name {
+		default:
+			continue
+		case "background":
+			k.background = text[0] == 't'
+		case "status":
+			k.status = Status(wire.Unquote(text))
+		case "previous_response_id":
+			if !wire.IsNull(text) {
+				k.previous = wire.Unquote(text)
+			}
+		case "output":
+			k.items = text
+		}
+		if left--; left == 0 {
+			break // what is behind, the tools, is most of many a response
+		}
+	}
+	return k
 }
 
 func responseKey(owner, id string) string { return "response/" + owner + "/" + id }
@@ -49,7 +80,7 @@ func (s *API) storeResponse(owner string, rec *Response, input []byte) error {
 	if err != nil {
 		return err
 	}
-	raw, err = json.Marshal(storedResponse{raw, input})
+	raw, err = json.Marshal(storedResponse{Response: raw, Input: input})
 	if err != nil {
 		return err
 	}
@@ -129,24 +160,21 @@ func (s *API) loadResponse(owner, id string) (*storedResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	var kept storedResponse
-	if err := json.Unmarshal(raw, &kept); err != nil {
-		return nil, fmt.Errorf("stored response %s: %w", id, err)
-	}
-	if _, status := kept.state(); status.Final() {
-		return &kept, nil
+	kept := readStored(raw)
+	if kept.status.Final() {
+		return kept, nil
 	}
 	var rec Response
 	if err := json.Unmarshal(kept.Response, &rec); err != nil {
 		return nil, fmt.Errorf("stored response %s: %w", id, err)
 	}
-	rec.Status = Failed
+	rec.Status, kept.status = Failed, Failed
 	rec.Error = &Error{Code: "server_error",
 		Message: "the server ended before the response was complete"}
 	if kept.Response, err = json.Marshal(&rec); err != nil {
 		return nil, err
 	}
-	return &kept, nil
+	return kept, nil
 }
 
 // loadEvents returns the events of a response that has ended.
@@ -180,11 +208,7 @@ func (s *API) history(owner, id string) ([]generate.Item, *wire.Error) {
 				"the conversation of response %s is too long: at most %d responses, and %d bytes",
 				wire.Clip(id), maxChain, s.opt.MaxConversation)
 		}
-		var link struct {
-			Previous string `json:"previous_response_id"`
-		}
-		_ = json.Unmarshal(kept.Response, &link) // it was written by this program
-		next = link.Previous
+		next = kept.previous
 	}
 	var items []generate.Item
 	for _, kept := range slices.Backward(chain) {
@@ -223,9 +247,7 @@ func (s *API) complete(field, owner, id string) (*storedResponse, *wire.Error) {
 
 // output are the items of the response, which a field of a request names.
 func (k *storedResponse) output(field string) ([]generate.Item, *wire.Error) {
-	var rec struct{ Output json.RawMessage }
-	_ = json.Unmarshal(k.Response, &rec) // it was written by this program
-	return generate.DecodeItems(field, rec.Output)
+	return generate.DecodeItems(field, k.items)
 }
 
 // page is a part of a list of items.

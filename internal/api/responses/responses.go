@@ -345,14 +345,14 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 	if err != nil {
 		return err
 	}
-	switch background, status := kept.state(); {
-	case !background:
+	switch {
+	case !kept.background:
 		return wire.BadRequest("id",
 			"response %s is not one in the background: close its connection to cancel it",
 			wire.Clip(id))
-	case status != Cancelled:
+	case kept.status != Cancelled:
 		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s",
-			wire.Clip(id), status)
+			wire.Clip(id), kept.status)
 	}
 	return s.WriteRaw(w, string(kept.Response))
 }

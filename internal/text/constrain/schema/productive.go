@@ -6,24 +6,34 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
 )
 
-// productive says whether a symbol derives any text.
+// productive says whether a symbol derives any text. It looks at what the symbol reaches alone: a
+// grammar may hold the schemas of hundreds of tools.
 func productive(g *cfg.Grammar, start cfg.Sym) bool {
-	yes := make([]bool, g.Len()+1)
-	uses := make([][]cfg.Sym, g.Len()+1)
-	for s := cfg.Sym(1); int(s) <= g.Len(); s++ {
-		x := g.At(s)
+	at := make([]int, g.Len()+1) // of each symbol, one more than its place among those reached
+	at[start] = 1
+	todo, uses := []cfg.Sym{start}, [][]cfg.Sym{nil}
+	var parts []cfg.Sym
+	for i := 0; i < len(todo); i++ {
+		x := g.At(todo[i])
+		parts = parts[:0]
 		for _, r := range x.Rules {
-			for _, y := range r {
-				uses[y] = append(uses[y], s)
-			}
+			parts = append(parts, r...)
 		}
 		if x.List != nil {
 			for _, y := range x.List.Elems {
-				uses[y.Sym] = append(uses[y.Sym], s)
+				parts = append(parts, y.Sym)
 			}
 		}
+		for _, y := range parts {
+			if at[y] == 0 {
+				todo, uses = append(todo, y), append(uses, nil)
+				at[y] = len(todo)
+			}
+			uses[at[y]-1] = append(uses[at[y]-1], todo[i])
+		}
 	}
-	can := func(s cfg.Sym) bool { return yes[s] }
+	yes := make([]bool, len(uses))
+	can := func(s cfg.Sym) bool { return yes[at[s]-1] }
 	check := func(s cfg.Sym) bool {
 		switch x := g.At(s); x.Kind {
 		case cfg.KindLexeme:
@@ -35,19 +45,15 @@ func productive(g *cfg.Grammar, start cfg.Sym) bool {
 		}
 		return true
 	}
-	var todo []cfg.Sym
-	for s := cfg.Sym(1); int(s) <= g.Len(); s++ {
-		todo = append(todo, s)
-	}
 	for len(todo) > 0 {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if !yes[s] && check(s) {
-			yes[s] = true
-			todo = append(todo, uses[s]...)
+		if i := at[s] - 1; !yes[i] && check(s) {
+			yes[i] = true
+			todo = append(todo, uses[i]...)
 		}
 	}
-	return yes[start]
+	return yes[0]
 }
 
 // canList says whether a list can be long enough when only some of its elements can be.
