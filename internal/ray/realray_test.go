@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +122,42 @@ func TestRealAddress(t *testing.T) {
 		if err != nil || got.GCSAddress != cl.Address || got.DashboardURL != cl.Dashboard ||
 			got.Started {
 			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+// A cluster that has TLS where this program has none, or the other way round, is told from one that
+// is not there: Ray itself waits for minutes, and gives no reason.
+func TestRealTLS(t *testing.T) {
+	raytest.Each(t, func(t *testing.T, r *raytest.Ray) {
+		for name, gcs := range map[string]struct{ variable, says, class, want string }{
+			"wanted":     {"RAY_USE_TLS=0", "", "Unreachable", "closes connections without TLS"},
+			"not wanted": {"RAY_USE_TLS=1", "\x00\x00\x00\x04\x00", "ValueError", "has no TLS"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				go func() {
+					for {
+						conn, err := l.Accept()
+						if err != nil {
+							return
+						}
+						_, _ = conn.Read(make([]byte, 100))
+						_, _ = io.WriteString(conn, gcs.says)
+						conn.Close()
+					}
+				}()
+				c := start(t, r, append(os.Environ(), gcs.variable))
+				_, err = c.Connect(within(t), ray.ConnectOptions{Address: l.Addr().String()})
+				if class(err) != gcs.class || !strings.Contains(err.Error(), gcs.want) ||
+					!strings.Contains(err.Error(), "RAY_USE_TLS") {
+					t.Errorf("got %v", err)
+				}
+			})
 		}
 	})
 }

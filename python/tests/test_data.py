@@ -347,6 +347,15 @@ class TestCheckpoint(unittest.TestCase):
         self.assertIsNone(other.find("2", "e"), "of another request")
         self.assertEqual(self.open().find("0", "d"), {"text": "é0"})
 
+    def test_asked_otherwise(self) -> None:
+        """What was asked of a row before, or of another model, is kept beside it."""
+        kept = [self.open() for _ in range(2)]
+        for number, of_request in enumerate(kept):
+            of_request.add("1", f"d{number}", {"text": str(number)})
+        again = self.open()
+        for number in range(len(kept)):
+            self.assertEqual(again.find("1", f"d{number}"), {"text": str(number)})
+
     def test_cut_off(self) -> None:
         first = self.open()
         first.add("1", "d", {"text": "a"})

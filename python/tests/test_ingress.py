@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
+import time
 import unittest
 import zlib
 from collections.abc import MutableMapping, Sequence
@@ -12,6 +14,8 @@ from typing import Any, Optional
 from unittest import mock
 
 try:
+    from ray.exceptions import RayError
+
     from eagleray.serve import _builder
     from eagleray.serve._handover import prefill_body
     from eagleray.serve._ingress import OpenAIIngress
@@ -72,7 +76,7 @@ class TestIngress(unittest.TestCase):
             )
             with (
                 self.subTest(one=one, two=two),
-                mock.patch("eagleray.serve._ingress.serve") as serve,
+                mock.patch("eagleray.serve._status.serve") as serve,
             ):
                 serve.get_replica_context().app_name = "app"
                 serve.status().applications = {"app": application}
@@ -82,6 +86,38 @@ class TestIngress(unittest.TestCase):
                     self.assertEqual(status, want)
                     self.assertEqual(b"one is UNHEALTHY, two is DEPLOY_FAILED" in body, want == 503)
                 self.assertEqual(_ask(ingress, "/livez")[0], 200)
+
+    def test_silent_controller(self) -> None:
+        """Without a head node nobody says how deployments are: it is as it was said last."""
+        back = threading.Event()
+        self.addCleanup(back.set)
+        said = [{"one": mock.Mock(status=mock.Mock(value="HEALTHY"))}]
+
+        def told() -> Any:
+            if not said:
+                back.wait()
+                raise RayError
+            return said.pop()
+
+        async def health() -> float:
+            began = time.monotonic()
+            for path in ("/health", "/v1/models", "/health", "/v1/models", "/health"):
+                self.assertEqual((await _answer(ingress, path))[0], 200)
+            took = time.monotonic() - began
+            back.set()
+            return took
+
+        class Silent(_Handle):
+            async def remote(self) -> Any:
+                return []
+
+        with (
+            mock.patch("eagleray.serve._status.own_deployments", told),
+            mock.patch("eagleray.serve._status._STATUS_SECONDS", 0),
+        ):
+            ingress = OpenAIIngress(["1"], [Silent("one")], False)
+            self.assertEqual(_ask(ingress, "/health")[0], 200)
+            self.assertLess(asyncio.run(health()), 3)
 
     def test_models(self) -> None:
         """The adapters of replicas that run stand behind their models, and have cards."""
@@ -97,7 +133,7 @@ class TestIngress(unittest.TestCase):
         ingress = OpenAIIngress(["1", "2", "3"], handles, False)
         states = {"one": {"RUNNING": 1}, "two": {"STARTING": 1}, "three": {"RUNNING": 1}}
         found = {n: mock.Mock(replica_states=state) for n, state in states.items()}
-        with mock.patch("eagleray.serve._ingress.own_deployments", return_value=found):
+        with mock.patch("eagleray.serve._status.own_deployments", return_value=found):
             status, body = _ask(ingress, "/v1/models")
             self.assertEqual(status, 200)
             data = json.loads(body)["data"]
@@ -118,7 +154,7 @@ class TestIngress(unittest.TestCase):
         ):
             with (
                 self.subTest(path=path),
-                mock.patch("eagleray.serve._ingress.own_deployments", return_value={}),
+                mock.patch("eagleray.serve._status.own_deployments", return_value={}),
             ):
                 method = "GET" if "models" in path else "POST"
                 status, body = _ask(ingress, path, method, headers, b'{"model":"none"}')
@@ -205,6 +241,16 @@ def _ask(
     body: Optional[bytes] = None,
 ) -> tuple[int, bytes]:
     """Return the answer to a request, whose body is asked for only where there is one."""
+    return asyncio.run(_answer(ingress, path, method, headers, body))
+
+
+async def _answer(
+    ingress: OpenAIIngress,
+    path: str,
+    method: str = "GET",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    body: Optional[bytes] = None,
+) -> tuple[int, bytes]:
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
@@ -217,5 +263,5 @@ def _ask(
 
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path}
     scope["headers"] = list(headers)
-    asyncio.run(ingress.answer(scope, receive, send))
+    await ingress.answer(scope, receive, send)
     return sent[0]["status"], sent[1]["body"]

@@ -118,7 +118,7 @@ func (e *Executor) open(d *join.Driver) error {
 	}
 	for rank := range e.workers {
 		e.pids[rank] = d.PID(rank)
-		e.background.Go(func() {
+		e.watchers.Go(func() {
 			if end := d.WatchRank(rank); end.Final {
 				e.connectionClosed(rank, end)
 			} else {

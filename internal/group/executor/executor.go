@@ -90,9 +90,10 @@ type Executor struct {
 	joined chan struct{}
 	// driver is nil for ranks of this process.
 	driver *join.Driver
-	// closers close the resources of join, background are the goroutines that end with the group.
-	closers    []func() error
-	background sync.WaitGroup
+	// closers close the resources of join, background are the goroutines that end with the group,
+	// and watchers those that end with the connection of a rank.
+	closers              []func() error
+	background, watchers sync.WaitGroup
 
 	life    *life
 	judge   judge
@@ -267,6 +268,7 @@ func (e *Executor) shutdown(ctx context.Context, stop func(cause error) error) e
 		errs = append(errs, f())
 	}
 	errs = append(errs, stop(cause))
+	e.watchers.Wait()
 	e.background.Wait()
 	return errors.Join(errs...)
 }
@@ -293,8 +295,9 @@ func (e *Executor) acquireSend(ctx context.Context, until time.Time) error {
 	}
 }
 
-// notifyShutdown tells the ranks to end. While a record waits for a rank that does not read, none
-// can be told: Stop ends them.
+// notifyShutdown tells the ranks to end, and lets them read it: one whose connection ends before
+// takes this driver for lost, and waits for another one. While a record waits for a rank that does
+// not read, none can be told: Stop ends them.
 func (e *Executor) notifyShutdown() {
 	t := time.NewTimer(shutdownNotice)
 	defer t.Stop()
@@ -303,8 +306,18 @@ func (e *Executor) notifyShutdown() {
 		_ = e.hub.Send([]byte{byte(queue.KindShutdown)}, time.Now().Add(shutdownNotice))
 		<-e.sending
 	case <-t.C:
+		return
+	}
+	left := make(chan struct{})
+	go func() {
+		e.watchers.Wait()
+		close(left)
+	}()
+	select {
+	case <-left:
+	case <-t.C:
 	}
 }
 
-// shutdownNotice bounds notifyShutdown.
-const shutdownNotice = 100 * time.Millisecond
+// shutdownNotice bounds notifyShutdown: ranks may be within a step, or have no processor.
+const shutdownNotice = 300 * time.Millisecond

@@ -432,6 +432,40 @@ func TestShutdownWhileSending(t *testing.T) {
 	})
 }
 
+// late stops the ranks only once they have ended by themselves, or patience is over.
+type late struct {
+	Launcher
+	t    *testing.T
+	pids []int
+}
+
+func (l *late) Stop(ctx context.Context, cause error) error {
+	eventually(l.t, "ranks that end when they are told to", func() bool {
+		return !slices.ContainsFunc(l.pids, func(pid int) bool { return !gone(pid) })
+	})
+	return l.Launcher.Stop(ctx, cause)
+}
+
+// TestShutdownIsRead wants ranks to end because they are told to, also one that is slow to read it:
+// those of actors wait for another driver when their connection ends before.
+func TestShutdownIsRead(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, func(t *testing.T, links bool) {
+		o := processes(2, links)
+		l := &late{Launcher: o.Launcher, t: t}
+		o.Launcher = l
+		e := group(t, o)
+		for _, r := range e.Ranks() {
+			l.pids = append(l.pids, r.PID)
+			stop(t, r.PID)
+			time.AfterFunc(shutdownNotice/10, func() { _ = syscall.Kill(r.PID, syscall.SIGCONT) })
+		}
+		if err := e.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestQueueingCounts lets a call run out of time, or be given up, while it waits for its turn
 // behind one that is still being sent.
 func TestQueueingCounts(t *testing.T) {

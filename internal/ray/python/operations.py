@@ -43,6 +43,13 @@ REACH_SECONDS = 5.0
 # How long a web server may take to answer.
 HTTP_SECONDS = 0.5
 
+# Whether Ray uses TLS in this process, and what to say where the cluster does otherwise.
+USES_TLS = os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
+TLS = "RAY_USE_TLS, and RAY_TLS_SERVER_CERT and its kin, must be set as they are on its nodes"
+
+# The type of the frame by which a server of HTTP/2 begins.
+HTTP2_SETTINGS = b"\x04"
+
 # How long actors that have not answered are waited for when their placement group has lost a node.
 RESCHEDULE_SECONDS = 5.0
 
@@ -617,11 +624,16 @@ def check_reachable(call: Call, address: str) -> None:
             with socket.create_connection(
                 (host.strip("[]"), int(port)), timeout=REACH_SECONDS
             ) as connection:
-                if speaks_http(connection):
-                    raise ValueError(
-                        f"{address} is a web server, such as the dashboard: "
-                        "give the GCS address, host:6379"
-                    )
+                said = answer_to_http(connection)
+            if said == b"" and not USES_TLS:
+                raise ConnectionError("what listens there closes connections without TLS: " + TLS)
+            if said is not None and said.startswith(b"HTTP/1"):
+                raise ValueError(
+                    f"{address} is a web server, such as the dashboard: "
+                    "give the GCS address, host:6379"
+                )
+            if said is not None and said[3:4] == HTTP2_SETTINGS and USES_TLS:
+                raise ValueError(f"the cluster at {address} has no TLS: " + TLS)
             return
         except (OSError, OverflowError) as e:
             rest = call.slice(deadline)
@@ -630,15 +642,15 @@ def check_reachable(call: Call, address: str) -> None:
         time.sleep(rest)
 
 
-def speaks_http(connection: socket.socket) -> bool:
-    """Whether a request of HTTP/1 is answered: ray.init needs minutes to find out. A GCS speaks
-    HTTP/2 only."""
+def answer_to_http(connection: socket.socket) -> bytes | None:
+    """Returns how a request of HTTP/1 is answered, None for no answer: ray.init needs minutes to
+    find out. A GCS speaks HTTP/2 only, and begins with its settings; one with TLS hangs up."""
     try:
         connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
         connection.settimeout(HTTP_SECONDS)
-        return connection.recv(8).startswith(b"HTTP/1")
+        return connection.recv(8)
     except OSError:
-        return False
+        return None
 
 
 def outlive_parent() -> None:

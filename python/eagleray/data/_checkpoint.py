@@ -26,8 +26,9 @@ class Checkpoint:
         self._own = f"{uuid.uuid4().hex}{_ENDING}"
         self._file = open(os.path.join(folder, self._own), "ab", buffering=0)  # noqa: SIM115
         self._lock = threading.Lock()
-        # Where an answer is: a row's id, to the digest of its request, file, offset and length.
-        self._index: dict[str, tuple[str, str, int, int]] = {}
+        # Where an answer is: a row's id and the digest of its request, to file, offset and length.
+        # One folder has the answers of several models, and those to what was asked before.
+        self._index: dict[tuple[str, str], tuple[str, int, int]] = {}
         self._read: dict[str, int] = {}
         self.refresh()
 
@@ -41,10 +42,10 @@ class Checkpoint:
     def find(self, key: str, digest: str) -> Optional[dict[str, Any]]:
         """Return the columns of a row that was answered, None for one that was not."""
         with self._lock:
-            found = self._index.get(key)
-        if found is None or found[0] != digest:
+            found = self._index.get((key, digest))
+        if found is None:
             return None
-        _, name, offset, length = found
+        name, offset, length = found
         with open(os.path.join(self._folder, name), "rb") as file:
             file.seek(offset)
             outputs: dict[str, Any] = json.loads(file.read(length))["outputs"]
@@ -58,7 +59,7 @@ class Checkpoint:
             # A disk that is full takes a part of it.
             if self._file.write(line) != len(line):
                 raise OSError(f"{self._folder}: an answer was not written whole")
-            self._index[key] = (digest, self._own, offset, len(line))
+            self._index[key, digest] = (self._own, offset, len(line))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -73,7 +74,7 @@ class Checkpoint:
                     break  # its writer is at it, or was when it ended
                 try:
                     answer = json.loads(line)
-                    self._index[answer["id"]] = (answer["request"], name, offset, len(line))
+                    self._index[answer["id"], answer["request"]] = (name, offset, len(line))
                 except (ValueError, KeyError, TypeError):
                     pass  # of a disk that was full: the row is asked again
                 offset += len(line)

@@ -16,9 +16,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any, Optional
 from urllib.parse import unquote
 
-from ray import serve
-from ray.exceptions import RayError
-from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.exceptions import BackPressureError
 
 from .._binary import version
 from .._http import decode, encode
@@ -29,6 +27,7 @@ from ._metrics import merge
 from ._prefix import blocks_of
 from ._resume import LOST, UNAVAILABLE, Attempts, Progress, without_token
 from ._server import Head
+from ._status import Deployments
 
 # What a body has whose answer may be a stream.
 _STREAM = re.compile(rb'"stream"\s*:\s*true')
@@ -54,9 +53,6 @@ _OWN_LINE = re.compile(r"eagleray\.errors\.\w+: (.+)")
 # How many adapters' handles are kept.
 _MOST_ADAPTERS = 1024
 
-# How long what Serve says of the deployments is remembered.
-_STATUS_SECONDS = 1.0
-
 
 class OpenAIIngress:
     """A replica of the ingress."""
@@ -76,7 +72,7 @@ class OpenAIIngress:
         self._routed = routed
         self._name = own_name()
         self._created = int(time.time())
-        self._status: tuple[float, dict[str, str]] = (0.0, {})
+        self._serve = Deployments()
 
     def _add(self, model: str, handle: Any) -> None:
         self._handles[model] = handle
@@ -126,10 +122,7 @@ class OpenAIIngress:
 
     async def _models(self, path: str) -> bytes:
         cards: list[dict[str, Any]] = []
-        try:
-            told = await self._tell("cards")
-        except (RayError, RayServeException):
-            told = {}  # Serve says nothing just now: models are known without it
+        told = await self._tell("cards")
         for m in self._relays:
             cards.append(
                 {"id": m, "object": "model", "created": self._created, "owned_by": "eagleray"}
@@ -153,11 +146,7 @@ class OpenAIIngress:
 
         Otherwise something can be served here, and who balances load should send it.
         """
-        at, found = self._status
-        if time.monotonic() - at > _STATUS_SECONDS:
-            loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(None, _down, self._deployments)
-            self._status = time.monotonic(), found
+        found = _down(self._deployments, await self._serve.look())
         if len(found) == len(self._deployments):
             text = ", ".join(found.values())
             raise RequestError(503, text, retry_after=1)
@@ -168,8 +157,7 @@ class OpenAIIngress:
 
     async def _tell(self, method: str) -> dict[str, Any]:
         """Return what a replica of each model tells, of those that have one and answer."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, own_deployments)
+        found = await self._serve.look()
         asked = {
             model: asyncio.wait_for(_told(handle.options(method_name=method)), _TELL_SECONDS)
             for model, handle in self._handles.items()
@@ -221,7 +209,7 @@ class OpenAIIngress:
         while True:
             again = attempts.deaths > 0
             stream = self._call(model, request, again)
-            wait = _Wait(stream, self._handles[model].deployment_name)
+            wait = _Wait(stream, self._handles[model].deployment_name, self._serve)
             ended = False
             begun = False
             # Of the replicas of a node that is gone most are dead before they are asked.
@@ -262,8 +250,7 @@ class OpenAIIngress:
     async def _reason(self, model: str) -> str:
         """Return why a model's deployment answers nothing."""
         name: str = self._handles[model].deployment_name
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, _down, (name,))
+        found = _down((name,), await self._serve.look())
         return found.get(name, f"{name} has no replica")
 
     def _call(self, model: str, request: tuple[Any, ...], again: bool) -> Any:
@@ -374,8 +361,8 @@ async def _pass_on(
 class _Wait:
     """The wait for an answer to begin, which ends where nothing can answer."""
 
-    def __init__(self, stream: Any, deployment: str) -> None:
-        self._stream, self._deployment = stream, deployment
+    def __init__(self, stream: Any, deployment: str, deployments: Deployments) -> None:
+        self._stream, self._deployment, self._serve = stream, deployment, deployments
         self._loop = asyncio.get_running_loop()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._look: Optional[asyncio.Task[None]] = None
@@ -397,7 +384,7 @@ class _Wait:
         self._look = asyncio.ensure_future(self._check())
 
     async def _check(self) -> None:
-        found = await self._loop.run_in_executor(None, _down, (self._deployment,))
+        found = _down((self._deployment,), await self._serve.look())
         if found:
             self.reason = found[self._deployment]
             self._stream.cancel()
@@ -429,11 +416,11 @@ def _no_model(name: Any) -> RequestError:
     return RequestError(404, f"The model `{str(name)[:200]}` does not exist.", "model")
 
 
-def _down(deployments: Collection[str]) -> dict[str, str]:
-    """Return those of this application's deployments that cannot answer, with the reason."""
+def _down(deployments: Collection[str], found: Mapping[str, Any]) -> dict[str, str]:
+    """Return those of the deployments that cannot answer, with the reason."""
     return {
         deployment: _why(deployment, status)
-        for deployment, status in own_deployments().items()
+        for deployment, status in found.items()
         if deployment in deployments
         and status.status.value in ("UNHEALTHY", "DEPLOY_FAILED")
         and not status.replica_states.get("RUNNING")
@@ -444,9 +431,3 @@ def _why(deployment: str, status: Any) -> str:
     """Return an engine's line out of what Serve says of a deployment, else its status."""
     line = _OWN_LINE.search(status.message)
     return line.group(1) if line else f"{deployment} is {status.status.value}"
-
-
-def own_deployments() -> Mapping[str, Any]:
-    """Return what Serve says of this application's deployments, nothing before it knows of them."""
-    application = serve.status().applications.get(serve.get_replica_context().app_name)
-    return application.deployments if application else {}

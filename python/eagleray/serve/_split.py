@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from ._asgi import RequestError
 from ._handover import decode_body, prefill_body, refuses_transfer, renounce, transfer_params
-from ._ingress import OpenAIIngress, own_deployments
+from ._ingress import OpenAIIngress
 from ._resume import Attempts
 
 _log = logging.getLogger("ray.serve")
@@ -87,8 +87,9 @@ class PDIngress(OpenAIIngress):
         )
         try:
             while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
-                loop = asyncio.get_running_loop()
-                if not await loop.run_in_executor(None, _running, self._prefill_name):
+                found = (await self._serve.look()).get(self._prefill_name)
+                # Before it is known the deployment is asked.
+                if found and not found.replica_states.get("RUNNING"):
                     _log.warning("no prefill replica: the prompt is computed where it is decoded")
                     return None
             status, answer = task.result()
@@ -117,10 +118,3 @@ def _going_on(request: tuple[Any, ...], params: Optional[dict[str, Any]]) -> tup
         return request
     method, target, headers, body, *rest = request
     return (method, target, headers, decode_body(body, params), *rest)
-
-
-def _running(deployment: str) -> bool:
-    """Say whether a deployment of this application has a replica that runs."""
-    found = own_deployments().get(deployment)
-    # Before it is known the deployment is asked.
-    return not found or found.replica_states.get("RUNNING", 0) > 0

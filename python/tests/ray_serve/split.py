@@ -16,7 +16,7 @@ from ray import serve
 
 import eagleray.serve as eagle
 from eagleray.errors import ConfigError
-from eagleray.serve import _split
+from eagleray.serve import _split, _status
 from eagleray._http import decode, encode
 from eagleray.serve._resume import Attempts
 from tests.ray_serve.cluster import Cluster, PATIENCE, PROMPT, engines, model, parent
@@ -142,19 +142,27 @@ class Split(Cluster):
             ("lost", [(200, ticket)], [OSError("no")], None, [True], True),
         ):
             parted: list[Any] = []
+            found = {FakeHandle.deployment_name: unittest.mock.Mock(replica_states={})}
 
             async def renounce(params: Any, parted: list[Any] = parted) -> None:
                 parted.append(params)
 
             with (
                 self.subTest(name),
-                unittest.mock.patch.object(_split, "_running", lambda _: False),
+                unittest.mock.patch.object(_status, "own_deployments", return_value=found),
                 unittest.mock.patch.object(_split, "_LOOK_SECONDS", 0.01),
                 unittest.mock.patch.object(_split, "renounce", renounce),
             ):
                 first, second = FakeHandle(prefilled), FakeHandle(decoded)
                 ingress = _split.PDIngress("m", first, second, False)
-                request: tuple[Any, ...] = (b"POST", b"/v1/completions", [], b'{"prompt": "x"}', ())
+                request: tuple[Any, ...] = (
+                    b"POST",
+                    b"/v1/completions",
+                    [],
+                    b'{"prompt": "x"}',
+                    (),
+                    "",
+                )
                 try:
                     head = asyncio.run(only(ingress._ask("m", request, Attempts())))
                     self.assertEqual((head[0], head[2]), want)

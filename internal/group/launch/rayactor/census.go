@@ -10,15 +10,18 @@ import (
 // share the nodes' cores.
 type Census struct {
 	mu sync.Mutex
-	// ranks are those of each engine by node, nil until it is placed.
+	// ranks are those of each engine by node, nil until it is placed, and told are the engines that
+	// Count has answered.
 	ranks map[int]map[string]int
+	told  map[int]bool
 	// changed is closed, and replaced, when an engine is placed or deregistered.
 	changed chan struct{}
 }
 
 // NewCensus returns a Census of so many engines, none of them placed.
 func NewCensus(engines int) *Census {
-	c := &Census{ranks: map[int]map[string]int{}, changed: make(chan struct{})}
+	c := &Census{ranks: map[int]map[string]int{}, told: map[int]bool{},
+		changed: make(chan struct{})}
 	for i := range engines {
 		c.ranks[i] = nil
 	}
@@ -37,6 +40,7 @@ func (c *Census) Deregister(engine int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.ranks, engine)
+	delete(c.told, engine)
 	c.change()
 }
 
@@ -47,7 +51,8 @@ func (c *Census) change() {
 }
 
 // Count records the nodes of an engine's ranks, one entry for each, and waits until all engines are
-// placed. It returns the number of ranks on each node.
+// placed; one that is placed again does not wait for engines that are being added. It returns the
+// number of ranks on each node.
 func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[string]int, error) {
 	own := map[string]int{}
 	for _, n := range nodes {
@@ -58,7 +63,7 @@ func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[str
 	c.change()
 	c.mu.Unlock()
 	for {
-		all, changed := c.sum()
+		all, changed := c.sum(engine)
 		if all != nil {
 			return all, nil
 		}
@@ -70,20 +75,21 @@ func (c *Census) Count(ctx context.Context, engine int, nodes []string) (map[str
 	}
 }
 
-// sum returns the number of ranks on each node, nil while an engine is not placed, and a channel
-// that is closed when that changes.
-func (c *Census) sum() (all map[string]int, changed chan struct{}) {
+// sum returns the number of ranks on each node, nil while the engine has to wait for another one to
+// be placed, and a channel that is closed when that changes.
+func (c *Census) sum(engine int) (all map[string]int, changed chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all = map[string]int{}
 	for _, ranks := range c.ranks {
-		if ranks == nil {
+		if ranks == nil && !c.told[engine] {
 			return nil, c.changed
 		}
 		for node, n := range ranks {
 			all[node] += n
 		}
 	}
+	c.told[engine] = true
 	return all, c.changed
 }
 

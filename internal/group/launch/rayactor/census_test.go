@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// TestCensus: no engine is told before all are placed, and all are told the same.
+// TestCensus: no engine is told before all are placed, and all are told the same. One that is
+// placed again waits for none.
 func TestCensus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCensus(3)
@@ -40,6 +41,13 @@ func TestCensus(t *testing.T) {
 			if a := <-answers; a.err != nil || !maps.Equal(a.nodes, want) {
 				t.Errorf("answer %+v, want %v", a, want)
 			}
+		}
+		// One is added for which there is no room yet, and another one has lost a rank.
+		c.Register(3)
+		go count(t.Context(), 2, "b")
+		want = map[string]int{"a": 2, "b": 3}
+		if a := <-answers; a.err != nil || !maps.Equal(a.nodes, want) {
+			t.Errorf("answer %+v, want %v", a, want)
 		}
 	})
 }
