@@ -437,48 +437,6 @@ func TestSilentDriver(t *testing.T) {
 	}
 }
 
-func TestPair(t *testing.T) {
-	defer noLeaks(t)()
-	token, instance := NewToken(), NewInstance()
-	o := Options{Instance: instance, Token: token, World: 4, Deadline: time.Second}
-	run := func(id Identity, token Token) (d, w *Conn, derr, werr error) {
-		a, b := socketPair(t)
-		done := make(chan struct{})
-		go func() {
-			d, derr = Server(short(t), a, o)
-			close(done)
-		}()
-		w, werr = Client(short(t), b, token, id)
-		<-done
-		return
-	}
-	d, w, err, werr := run(Identity{Instance: instance, Rank: 3, PID: 9}, token)
-	if err != nil || werr != nil {
-		t.Fatal(err, werr)
-	}
-	if d.Peer.Rank != 3 || d.Peer.PID != 9 || !d.Local || !w.Local || d.Session != w.Session {
-		t.Errorf("%+v %+v", d, w)
-	}
-	talk(t, d, w)
-	d.Close()
-	w.Close()
-	for _, c := range []struct {
-		id    Identity
-		token Token
-		want  Reason
-	}{
-		{Identity{Instance: instance, Rank: 4}, token, RankOutOfRange},
-		{Identity{Instance: instance}, NewToken(), BadToken},
-		{Identity{Instance: "other"}, token, OtherInstance},
-		{Identity{Instance: instance, Resume: &Resume{}}, token, UnknownSession},
-	} {
-		if _, _, err, werr := run(c.id, c.token); !errors.Is(err, c.want) ||
-			!errors.Is(werr, c.want) {
-			t.Errorf("%+v: %v, %v", c.id, err, werr)
-		}
-	}
-}
-
 func TestClose(t *testing.T) {
 	defer noLeaks(t)()
 	f := listen(t, nil)
