@@ -332,15 +332,3 @@ func (m *Memory) load(mod *Module) (uint64, error) {
 	m.loaded[mod] = base
 	return base, nil
 }
-
-// Unload frees the variables that a module has in the memory.
-func (m *Memory) Unload(mod *Module) error {
-	m.mu.Lock()
-	base, ok := m.loaded[mod]
-	delete(m.loaded, mod)
-	m.mu.Unlock()
-	if !ok {
-		return nil
-	}
-	return m.Free(base)
-}
