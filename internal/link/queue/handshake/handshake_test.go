@@ -16,30 +16,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
-
-// journal collects log lines.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
-}
 
 type fixture struct {
 	*Listener
 	token Token
-	log   journal
+	log   synctext.Buffer
 }
 
 // listen starts a driver on both transports.
