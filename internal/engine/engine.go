@@ -28,10 +28,9 @@ type Engine struct {
 	number int
 	info   open.Info
 	// model is its configuration.
-	model   *model.Config
-	ranks   *groups.Supervisor
-	metrics *metrics.Engine
-	events  status.Listener
+	model  *model.Config
+	ranks  *groups.Supervisor
+	events status.Listener
 	// room and wanted are shared by the engines that were opened together.
 	room   *waitingRoom
 	wanted *steer.Wanted

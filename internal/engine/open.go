@@ -123,7 +123,7 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 	}
 	m.WatchLinks(ranks.Links)
 	m.WatchGPUs(ranks.GPUs)
-	e := &Engine{number: b.Rank, info: b.Info, model: b.Model, ranks: ranks, metrics: m,
+	e := &Engine{number: b.Rank, info: b.Info, model: b.Model, ranks: ranks,
 		events: status.Tee(b.Events, m.Listen), room: o.room, wanted: o.wanted, health: well,
 		shares: c.Cache.PrefixCaching, inbox: inbox{wake: make(chan struct{}, 1)},
 		experts: expertLoads{asking: make(chan struct{}, 1), counted: b.Model.Experts() > 0},

@@ -156,9 +156,10 @@ func (x *shrinking) next(parts ...string) time.Time {
 	x.t.Helper()
 	select {
 	case e := <-x.happened:
+		_, message, attrs := e.Log()
 		for _, part := range parts {
-			if !strings.Contains(e.String(), part) {
-				x.t.Fatalf("%v, not %q", e, part)
+			if !strings.Contains(message+" "+status.Details(attrs), part) {
+				x.t.Fatalf("%+v, not %q", e, part)
 			}
 		}
 	case <-time.After(time.Minute):

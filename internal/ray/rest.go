@@ -141,19 +141,6 @@ func (r *REST) Version(ctx context.Context) (DashboardVersion, error) {
 	return v, err
 }
 
-// AuthMode returns "token" or "disabled"; it needs no token. Clusters older than 2.52 are
-// "disabled".
-func (r *REST) AuthMode(ctx context.Context) (string, error) {
-	var v struct {
-		Mode string `json:"authentication_mode"`
-	}
-	err := r.get(ctx, "/api/authentication_mode", nil, &v)
-	if status, ok := err.(*StatusError); ok && status.Code == http.StatusNotFound {
-		return "disabled", nil
-	}
-	return v.Mode, err
-}
-
 // Nodes lists the nodes in a state, or all if it is empty.
 func (r *REST) Nodes(ctx context.Context, state string) ([]NodeState, error) {
 	return list[NodeState](ctx, r, "nodes", state)

@@ -87,9 +87,6 @@ func TestREST(t *testing.T) {
 		!strings.Contains(err.Error(), "/api/version") {
 		t.Errorf("version: %v", err)
 	}
-	if mode, err := rest.AuthMode(within(t)); err != nil || mode != "disabled" {
-		t.Errorf("mode of an old cluster: %q, %v", mode, err)
-	}
 	for code, auth := range map[int]bool{401: true, 403: true, 500: false} {
 		answers["/api/version"] = struct {
 			code int

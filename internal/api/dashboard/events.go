@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"strings"
 	"sync"
 	"time"
 
@@ -133,9 +132,9 @@ func (l *Events) Since(seq uint64) ([]Event, uint64) {
 	l.mu.Unlock()
 	events := make([]Event, len(found))
 	for i, e := range found {
-		level, message, _ := e.event.Log()
+		level, message, attrs := e.event.Log()
 		events[i] = Event{ID: e.id, At: e.at.UnixMilli(), Level: level.String(), Message: message,
-			Detail: strings.TrimSpace(strings.TrimPrefix(e.event.String(), message))}
+			Detail: status.Details(attrs)}
 	}
 	return events, last
 }

@@ -1,7 +1,6 @@
 package replicas
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
 
 // TestMain lets the test binary be its own worker process, as the program is.
@@ -40,27 +39,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lines collects a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // openRouter opens engines of the built-in model, each of tp ranks.
 func openRouter(t *testing.T, dp, tp int, change func(*config.Config)) (*Router, *metrics.Metrics,
-	*lines) {
+	*synctext.Buffer) {
 	t.Helper()
 	c := config.Default()
 	c.Cache.MemoryBytes = 32 << 20
@@ -68,7 +49,7 @@ func openRouter(t *testing.T, dp, tp int, change func(*config.Config)) (*Router,
 	if change != nil {
 		change(&c)
 	}
-	log := &lines{}
+	log := &synctext.Buffer{}
 	r, m, err := Open(t.Context(), engine.Options{Config: c, WorkerOutput: launch.Print(log),
 		Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eagleray/eagleray/internal/rank/weights"
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // A trainer's process brings the bytes of weights over a connection of its own, beside the call of
@@ -248,9 +249,7 @@ func (r *receiver) line(i *incoming) (stream string, err error) {
 			if n == 0 {
 				return "", io.ErrUnexpectedEOF
 			}
-			if err := i.adopt(control[:oob]); err != nil {
-				return "", err
-			}
+			i.adopt(control[:oob])
 		} else if _, err := io.ReadFull(i.conn, one); err != nil {
 			return "", err
 		}
@@ -269,30 +268,15 @@ func (r *receiver) line(i *incoming) (stream string, err error) {
 }
 
 // adopt keeps a descriptor that came along.
-func (i *incoming) adopt(control []byte) error {
-	if len(control) == 0 {
-		return nil
-	}
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return err
-	}
-	for _, m := range messages {
-		list, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			return err
+func (i *incoming) adopt(control []byte) {
+	for _, fd := range memfile.Passed(control) {
+		f := os.NewFile(uintptr(fd), "weights")
+		if i.memory != nil {
+			f.Close()
+			continue
 		}
-		for _, fd := range list {
-			unix.CloseOnExec(fd)
-			f := os.NewFile(uintptr(fd), "weights")
-			if i.memory != nil {
-				f.Close()
-				continue
-			}
-			i.memory = f
-		}
+		i.memory = f
 	}
-	return nil
 }
 
 // await returns the connection of a stream, which is the caller's from then on.

@@ -224,7 +224,7 @@ func (c *Control) allowed(path string) (checkpoint.Folder, error) {
 		f = within{f, c}
 	}
 	if name != "" {
-		return single{f, name}, nil
+		return checkpoint.Single(f, name), nil
 	}
 	return f, nil
 }
@@ -300,20 +300,6 @@ func (w within) Map(name string) (*checkpoint.View, error) {
 	}
 	return w.Folder.Map(name)
 }
-
-// single is a folder in which a file has the name of a checkpoint's.
-type single struct {
-	checkpoint.Folder
-	name string
-}
-
-const wholeFile = "model.safetensors"
-
-// Names implements checkpoint.Folder.
-func (s single) Names() []string { return []string{wholeFile} }
-
-// Map implements checkpoint.Folder.
-func (s single) Map(string) (*checkpoint.View, error) { return s.Folder.Map(s.name) }
 
 // stream takes in what a trainer's connection brings. What it brings is compared with the model
 // first.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/process"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
 
 // eachTransport runs a test with two ranks that are processes, over the ring and over links.
@@ -371,7 +371,7 @@ func TestRootCause(t *testing.T) {
 // TestOutput relays what ranks print with their number before it.
 func TestOutput(t *testing.T) {
 	t.Setenv(endVariable, "0 start")
-	var b lockedBuilder
+	var b synctext.Buffer
 	o := processes(1, false)
 	o.Launcher = process.New(launch.Print(&b))
 	if _, err := Start(t.Context(), o); err == nil {
@@ -381,25 +381,6 @@ func TestOutput(t *testing.T) {
 		t.Errorf("printed %q", got)
 	}
 }
-
-type lockedBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuilder) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuilder) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-var _ io.Writer = (*lockedBuilder)(nil)
 
 // TestShutdownWhileSending shuts a group down while a call waits for room at a rank that does not
 // read.

@@ -12,10 +12,11 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
 
 // logTo lets the executor's events be logged to b.
-func logTo(b *lockedBuilder) func(*Options) {
+func logTo(b *synctext.Buffer) func(*Options) {
 	return func(o *Options) { o.Events = status.LogTo(slog.New(slog.NewTextHandler(b, nil))) }
 }
 
@@ -23,7 +24,7 @@ func logTo(b *lockedBuilder) func(*Options) {
 // started.
 func TestStallWhileLoading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuilder
+		var log synctext.Buffer
 		start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind == queue.KindInit && c.rank == 1 {
 				c.status.Set(status.Load, 40)
@@ -44,7 +45,7 @@ func TestStallWhileLoading(t *testing.T) {
 // idle.
 func TestStallExplainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuilder
+		var log synctext.Buffer
 		release := make(chan struct{})
 		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind == queue.KindPlan && c.rank == 1 {
@@ -110,7 +111,7 @@ func TestStallExplainer(t *testing.T) {
 // a chunk at a time: it is slow, which is neither a stall nor a failure.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuilder
+		var log synctext.Buffer
 		const timeout = 20 * time.Second
 		e, _ := start(t, 2, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind == queue.KindPlan && c.rank == 0 {
@@ -139,7 +140,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 // on.
 func TestMovesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuilder
+		var log synctext.Buffer
 		e, _ := start(t, 1, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind == queue.KindPlan {
 				c.status.Set(status.Forward, 3)
@@ -166,7 +167,7 @@ func TestMovesAgain(t *testing.T) {
 // came. It ends for both when one of them moves.
 func TestWaitIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuilder
+		var log synctext.Buffer
 		stalled := func(want int) {
 			t.Helper()
 			if n := strings.Count(log.String(), "rank is stalled"); n != want {
@@ -277,7 +278,7 @@ func TestReportNamesTheLast(t *testing.T) {
 // move: the first has done its part of all steps, and the last waits. The last stage answers.
 func TestStalledStage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuilder
+		var log synctext.Buffer
 		release := make(chan struct{})
 		e, _ := start(t, 3, obedient(func(kind queue.Kind, _ []byte, c *memPort) bool {
 			if kind != queue.KindPlan {

@@ -11,16 +11,14 @@ type Op uint8
 
 // The operations. The model sums with AllReduce and collects logits with Gather; parallel layouts
 // also need the others: AllGather for keys and values of a split prompt, Broadcast for sampled
-// tokens, ReduceScatter for sums of which each rank goes on with a part, AllToAllV for rows whose
-// experts other ranks have and AllToAll for what these make of them, Send and its Recv for what a
-// stage hands to the next, Barrier to align ranks.
+// tokens, AllToAllV for rows whose experts other ranks have and AllToAll for what these make of
+// them, Send and its Recv for what a stage hands to the next, Barrier to align ranks.
 const (
 	Barrier Op = iota + 1
 	AllReduce
 	AllGather
 	Gather
 	Broadcast
-	ReduceScatter
 	AllToAll
 	AllToAllV
 	Send
@@ -28,8 +26,8 @@ const (
 )
 
 var names = [...]string{Barrier: "barrier", AllReduce: "all-reduce", AllGather: "all-gather",
-	Gather: "gather", Broadcast: "broadcast", ReduceScatter: "reduce-scatter",
-	AllToAll: "all-to-all", AllToAllV: "all-to-all-v", Send: "send", Recv: "receive"}
+	Gather: "gather", Broadcast: "broadcast", AllToAll: "all-to-all",
+	AllToAllV: "all-to-all-v", Send: "send", Recv: "receive"}
 
 // String returns the name used in errors.
 func (o Op) String() string {

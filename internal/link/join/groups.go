@@ -20,9 +20,6 @@ import (
 type Group interface {
 	// AllReduce replaces x by its sum over the ranks, added as a balanced binary tree over ranks.
 	AllReduce(x []float32) error
-	// ReduceScatter sets dst to this rank's part of that sum: x is the parts of all ranks, one
-	// after the other.
-	ReduceScatter(dst, x []float32) error
 	// AllGather concatenates x of all ranks, in rank order, into dst.
 	AllGather(dst, x []float32) error
 	// Gather concatenates x of all ranks, in rank order, into dst on root.

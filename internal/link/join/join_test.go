@@ -21,6 +21,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/queue/queuetest"
 	"github.com/eagleray/eagleray/internal/link/queue/ring"
 )
 
@@ -364,11 +365,11 @@ func TestJoinFails(t *testing.T) {
 				continue
 			}
 			if before == [2]int{} {
-				before = counted(t)
+				before = queuetest.Counted(t)
 			}
 		}
 		for until := soon(); round == 1; time.Sleep(5 * time.Millisecond) {
-			if after = counted(t); after[0] <= before[0] && after[1] <= before[1] {
+			if after = queuetest.Counted(t); after[0] <= before[0] && after[1] <= before[1] {
 				break
 			}
 			if time.Now().After(until) {
@@ -376,17 +377,6 @@ func TestJoinFails(t *testing.T) {
 			}
 		}
 	}
-}
-
-// counted returns how many goroutines and descriptors there are.
-func counted(t *testing.T) [2]int {
-	t.Helper()
-	runtime.GC()
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return [2]int{runtime.NumGoroutine(), len(fds)}
 }
 
 // TestBadInvitation is refused before anything is dialled.

@@ -10,8 +10,6 @@ type OfEngine struct {
 	Event
 }
 
-func (e OfEngine) String() string { return text(e) }
-
 // Log is that of the event, with the engine's number.
 func (e OfEngine) Log() (slog.Level, string, []slog.Attr) {
 	level, message, attrs := e.Event.Log()
@@ -38,5 +36,3 @@ func Like(other, event Event) Event {
 func (l Listener) FromEngine(engine int) Listener {
 	return func(e Event) { l.Emit(OfEngine{engine, e}) }
 }
-
-var _ Event = OfEngine{}

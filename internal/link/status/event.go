@@ -13,8 +13,6 @@ import (
 // Event is something that happened to an engine or its group of ranks. The events of this package
 // are all there are: the log, the metrics and every view of a running engine are made from them.
 type Event interface {
-	// String is the event in one line: what a log in text form says of it.
-	String() string
 	// Log is the event as a log record: its level, its message, and what belongs to it.
 	Log() (slog.Level, string, []slog.Attr)
 }
@@ -50,11 +48,9 @@ func LogTo(log *slog.Logger) Listener {
 	}
 }
 
-// text is an event as LogTo's text handler shows it, without time and level.
-func text(e Event) string {
-	_, message, attrs := e.Log()
+// Details are attributes as LogTo's text handler shows them.
+func Details(attrs []slog.Attr) string {
 	var b strings.Builder
-	b.WriteString(message)
 	for _, a := range attrs {
 		v := a.Value.String()
 		if v == "" || strings.ContainsAny(v, " =\"\n") {
@@ -62,7 +58,7 @@ func text(e Event) string {
 		}
 		fmt.Fprintf(&b, " %s=%s", a.Key, v)
 	}
-	return b.String()
+	return strings.TrimSpace(b.String())
 }
 
 // PhaseEnded is the end of a phase of a group's start that went well: connect, place, …, load.
@@ -73,8 +69,6 @@ type PhaseEnded struct {
 	// Found is what the phase learned.
 	Found []slog.Attr
 }
-
-func (e PhaseEnded) String() string { return text(e) }
 
 // Log is at level info.
 func (e PhaseEnded) Log() (slog.Level, string, []slog.Attr) {
@@ -93,8 +87,6 @@ type Progress struct {
 	Done, Total int64
 }
 
-func (e Progress) String() string { return text(e) }
-
 // Log is at level debug.
 func (e Progress) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "progress", []slog.Attr{
@@ -112,8 +104,6 @@ type WeightsCache struct {
 	// Failure is why it was not used or written, "" if it was.
 	Failure string
 }
-
-func (e WeightsCache) String() string { return text(e) }
 
 // Log is at level warn for a failure: the rank goes on, but the next start takes longer.
 func (e WeightsCache) Log() (slog.Level, string, []slog.Attr) {
@@ -136,8 +126,6 @@ type HubLookup struct {
 	Repo, Hub string
 }
 
-func (e HubLookup) String() string { return text(e) }
-
 // Log is at level info.
 func (e HubLookup) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "looking for " + e.Repo + " on " + e.Hub, nil
@@ -154,8 +142,6 @@ type GroupReady struct {
 	WeightBytes int64
 	Took        time.Duration
 }
-
-func (e GroupReady) String() string { return text(e) }
 
 // Log is at level debug: the server's own line of readiness says more.
 func (e GroupReady) Log() (slog.Level, string, []slog.Attr) {
@@ -177,8 +163,6 @@ type GroupFailed struct {
 	Cause string
 }
 
-func (e GroupFailed) String() string { return text(e) }
-
 // Log is at level error.
 func (e GroupFailed) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelError, "workers failed", []slog.Attr{
@@ -197,8 +181,6 @@ type GroupRestarting struct {
 	// Requests is how many wait for it.
 	Requests int
 }
-
-func (e GroupRestarting) String() string { return text(e) }
 
 // Log is at level warn.
 func (e GroupRestarting) Log() (slog.Level, string, []slog.Attr) {
@@ -221,8 +203,6 @@ type GroupRecovered struct {
 	CacheKept bool
 }
 
-func (e GroupRecovered) String() string { return text(e) }
-
 // Log is at level info.
 func (e GroupRecovered) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "workers are back", []slog.Attr{
@@ -235,8 +215,6 @@ func (e GroupRecovered) Log() (slog.Level, string, []slog.Attr) {
 // CacheReset says that what an engine has computed of requests is void: its prefix cache is empty.
 type CacheReset struct{}
 
-func (e CacheReset) String() string { return text(e) }
-
 // Log is at level debug.
 func (e CacheReset) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "prefix cache is reset", nil
@@ -248,8 +226,6 @@ type RequestCondemned struct {
 	// Cause is the last failure.
 	Cause string
 }
-
-func (e RequestCondemned) String() string { return text(e) }
 
 // Log is at level error.
 func (e RequestCondemned) Log() (slog.Level, string, []slog.Attr) {
@@ -264,8 +240,6 @@ type ModelChanged struct {
 	// File is its path, Identity what was loaded, Now what is there ("" when nothing is).
 	File, Identity, Now string
 }
-
-func (e ModelChanged) String() string { return text(e) }
 
 // Log is at level warn.
 func (e ModelChanged) Log() (slog.Level, string, []slog.Attr) {
@@ -283,8 +257,6 @@ type ModelAdopted struct {
 	// Folder is where they are, Identity what they are, Before what answered until now.
 	Folder, Identity, Before string
 }
-
-func (e ModelAdopted) String() string { return text(e) }
 
 // Log is at level warn.
 func (e ModelAdopted) Log() (slog.Level, string, []slog.Attr) {
@@ -304,8 +276,6 @@ type RankOutput struct {
 	Line   string
 }
 
-func (e RankOutput) String() string { return text(e) }
-
 // Log is at level error.
 func (e RankOutput) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelError, e.Source, []slog.Attr{
@@ -320,8 +290,6 @@ type GroupStopped struct {
 	Took  time.Duration
 }
 
-func (e GroupStopped) String() string { return text(e) }
-
 // Log is at level debug.
 func (e GroupStopped) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "group is stopped", []slog.Attr{
@@ -335,8 +303,6 @@ type RankAbandoned struct {
 	Node string
 	PID  int
 }
-
-func (e RankAbandoned) String() string { return text(e) }
 
 // Log is at level error.
 func (e RankAbandoned) Log() (slog.Level, string, []slog.Attr) {
@@ -355,8 +321,6 @@ type RankMoves struct {
 	// After is for how long it had not moved.
 	After time.Duration
 }
-
-func (e RankMoves) String() string { return text(e) }
 
 // Log is at level info.
 func (e RankMoves) Log() (slog.Level, string, []slog.Attr) {
@@ -385,8 +349,6 @@ type RankStalled struct {
 	Call string
 }
 
-func (e RankStalled) String() string { return text(e) }
-
 // Log is at level warn.
 func (e RankStalled) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "rank is stalled", []slog.Attr{
@@ -408,8 +370,6 @@ type StepSlow struct {
 	Took             time.Duration
 }
 
-func (e StepSlow) String() string { return text(e) }
-
 // Log is at level warn.
 func (e StepSlow) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "step was slow", []slog.Attr{
@@ -425,8 +385,6 @@ type Preempted struct {
 	Requests, Running, Waiting int
 }
 
-func (e Preempted) String() string { return text(e) }
-
 // Log is at level debug: a full cache preempts many times a second.
 func (e Preempted) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "requests preempted", []slog.Attr{
@@ -440,8 +398,6 @@ type RelayoutFailed struct {
 	// Layout is what was asked for, Cause why it is not to be had.
 	Layout, Cause string
 }
-
-func (e RelayoutFailed) String() string { return text(e) }
 
 // Log is at level error.
 func (e RelayoutFailed) Log() (slog.Level, string, []slog.Attr) {
@@ -458,8 +414,6 @@ type Shrunk struct {
 	Missing string
 }
 
-func (e Shrunk) String() string { return text(e) }
-
 // Log is at level warn.
 func (e Shrunk) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "serving with fewer ranks", []slog.Attr{
@@ -475,8 +429,6 @@ type Grown struct {
 	Took time.Duration
 }
 
-func (e Grown) String() string { return text(e) }
-
 // Log is at level info.
 func (e Grown) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "serving with all ranks again", []slog.Attr{
@@ -487,38 +439,9 @@ func (e Grown) Log() (slog.Level, string, []slog.Attr) {
 // Stopping says that an engine takes no new requests; those it has may finish for a while.
 type Stopping struct{ Running, Waiting int }
 
-func (e Stopping) String() string { return text(e) }
-
 // Log is at level debug: the server logs its own shutdown.
 func (e Stopping) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "engine is stopping", []slog.Attr{
 		slog.Int("running", e.Running), slog.Int("waiting", e.Waiting),
 	}
 }
-
-// Interface guards: these are all events.
-var (
-	_ Event = PhaseEnded{}
-	_ Event = Progress{}
-	_ Event = HubLookup{}
-	_ Event = GroupReady{}
-	_ Event = GroupFailed{}
-	_ Event = GroupRestarting{}
-	_ Event = GroupRecovered{}
-	_ Event = ModelChanged{}
-	_ Event = WeightsCache{}
-	_ Event = ModelAdopted{}
-	_ Event = CacheReset{}
-	_ Event = RequestCondemned{}
-	_ Event = RankOutput{}
-	_ Event = GroupStopped{}
-	_ Event = RankStalled{}
-	_ Event = RankMoves{}
-	_ Event = RankAbandoned{}
-	_ Event = StepSlow{}
-	_ Event = Preempted{}
-	_ Event = RelayoutFailed{}
-	_ Event = Shrunk{}
-	_ Event = Grown{}
-	_ Event = Stopping{}
-)

@@ -13,8 +13,6 @@ type KVExchangeOpened struct {
 	Ranks   int
 }
 
-func (e KVExchangeOpened) String() string { return text(e) }
-
 // Log is at level info.
 func (e KVExchangeOpened) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "KV blocks are exchanged with other engines", []slog.Attr{
@@ -34,8 +32,6 @@ type KVFetched struct {
 	// Err is why they have not come; nil when they have.
 	Err error
 }
-
-func (e KVFetched) String() string { return text(e) }
 
 // Log is at level warn for a fetch that failed, else at level debug.
 func (e KVFetched) Log() (slog.Level, string, []slog.Attr) {
@@ -60,8 +56,6 @@ type KVHandedOver struct {
 	Err     error
 }
 
-func (e KVHandedOver) String() string { return text(e) }
-
 // Log is at level warn for blocks that were not fetched, else at level debug.
 func (e KVHandedOver) Log() (slog.Level, string, []slog.Attr) {
 	attrs := []slog.Attr{slog.String("transfer", e.Transfer), slog.Int("blocks", e.Blocks),
@@ -80,8 +74,6 @@ type GrammarCompiled struct {
 	Took   time.Duration
 }
 
-func (e GrammarCompiled) String() string { return text(e) }
-
 // Log is at level debug: it happens with every request that has a constraint.
 func (e GrammarCompiled) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "constraint compiled", []slog.Attr{slog.Bool("cached", e.Cached),
@@ -98,8 +90,6 @@ type Speculated struct {
 	Steps  []Guess
 	Tokens int
 }
-
-func (e Speculated) String() string { return text(e) }
 
 // Log is at level debug: it happens with every request that drafts are made for.
 func (e Speculated) Log() (slog.Level, string, []slog.Attr) {
@@ -129,11 +119,3 @@ func Frequent(e Event) bool {
 	}
 	return false
 }
-
-// Interface guards: these are all events.
-var (
-	_ Event = KVExchangeOpened{}
-	_ Event = KVFetched{}
-	_ Event = KVHandedOver{}
-	_ Event = GrammarCompiled{}
-)

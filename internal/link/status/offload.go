@@ -13,8 +13,6 @@ type OffloadOpened struct {
 	Err         error
 }
 
-func (e OffloadOpened) String() string { return text(e) }
-
 // Log is at level warn where blocks are not stored, or fewer than was asked for.
 func (e OffloadOpened) Log() (slog.Level, string, []slog.Attr) {
 	attrs := []slog.Attr{slog.String("folder", e.Dir), slog.Int64("mb", e.Bytes>>20)}
@@ -35,8 +33,6 @@ type OffloadFailed struct {
 	Rest time.Duration
 }
 
-func (e OffloadFailed) String() string { return text(e) }
-
 // Log is at level warn.
 func (e OffloadFailed) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "KV blocks were not stored in files; requests go on without",
@@ -53,8 +49,6 @@ type OffloadLoaded struct {
 	// Err is what is wrong with a file, such as damage; nil also where some have none.
 	Err error
 }
-
-func (e OffloadLoaded) String() string { return text(e) }
 
 // Log is at level warn for files that are not as they were written, else at level debug.
 func (e OffloadLoaded) Log() (slog.Level, string, []slog.Attr) {
@@ -77,18 +71,8 @@ type OffloadStored struct {
 	Err error
 }
 
-func (e OffloadStored) String() string { return text(e) }
-
 // Log is at level debug: what fails is an OffloadFailed, too.
 func (e OffloadStored) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelDebug, "KV blocks were stored in files", []slog.Attr{
 		slog.Int("blocks", e.Blocks), slog.Int64("bytes", e.Bytes), slog.Duration("took", e.Took)}
 }
-
-// Interface guards: these are all events.
-var (
-	_ Event = OffloadOpened{}
-	_ Event = OffloadFailed{}
-	_ Event = OffloadLoaded{}
-	_ Event = OffloadStored{}
-)

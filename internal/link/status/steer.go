@@ -9,8 +9,6 @@ import (
 // Paused says that new requests wait, in a mode of vLLM's: what becomes of those in flight.
 type Paused struct{ Mode string }
 
-func (e Paused) String() string { return text(e) }
-
 // Log is at level info.
 func (e Paused) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "generation is paused", []slog.Attr{slog.String("mode", e.Mode)}
@@ -19,8 +17,6 @@ func (e Paused) Log() (slog.Level, string, []slog.Attr) {
 // Resumed says that a pause is over.
 type Resumed struct{}
 
-func (e Resumed) String() string { return text(e) }
-
 // Log is at level info.
 func (e Resumed) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "generation goes on", nil
@@ -28,8 +24,6 @@ func (e Resumed) Log() (slog.Level, string, []slog.Attr) {
 
 // Slept says what of the ranks' memory is given back now: nothing once all are awake.
 type Slept struct{ Weights, KVCache bool }
-
-func (e Slept) String() string { return text(e) }
 
 // Log is at level info.
 func (e Slept) Log() (slog.Level, string, []slog.Attr) {
@@ -49,8 +43,6 @@ type WeightsUpdated struct {
 	Received, Loaded, Swapped time.Duration
 }
 
-func (e WeightsUpdated) String() string { return text(e) }
-
 // Log is at level info.
 func (e WeightsUpdated) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "weights were updated", []slog.Attr{
@@ -67,8 +59,6 @@ type WeightsTrouble struct {
 	Cause error
 }
 
-func (e WeightsTrouble) String() string { return text(e) }
-
 // Log is at level warn.
 func (e WeightsTrouble) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, e.What, []slog.Attr{slog.Any("cause", e.Cause)}
@@ -79,8 +69,6 @@ type Scaled struct {
 	From, Engines int
 	Took          time.Duration
 }
-
-func (e Scaled) String() string { return text(e) }
 
 // Log is at level info.
 func (e Scaled) Log() (slog.Level, string, []slog.Attr) {
@@ -93,8 +81,6 @@ type LayoutChanged struct {
 	Layout, Before string
 	Took           time.Duration
 }
-
-func (e LayoutChanged) String() string { return text(e) }
 
 // Log is at level info.
 func (e LayoutChanged) Log() (slog.Level, string, []slog.Attr) {
@@ -112,8 +98,6 @@ type ExpertsMoved struct {
 	Took          time.Duration
 }
 
-func (e ExpertsMoved) String() string { return text(e) }
-
 // Log is at level info.
 func (e ExpertsMoved) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelInfo, "moved experts", []slog.Attr{slog.Int("layers", e.Layers),
@@ -124,8 +108,6 @@ func (e ExpertsMoved) Log() (slog.Level, string, []slog.Attr) {
 
 // ExpertsStay says that experts were to be moved, and why they are where they were.
 type ExpertsStay struct{ Cause error }
-
-func (e ExpertsStay) String() string { return text(e) }
 
 // Log is at level warn.
 func (e ExpertsStay) Log() (slog.Level, string, []slog.Attr) {
@@ -140,8 +122,6 @@ type EngineTrouble struct {
 	Cause  error
 }
 
-func (e EngineTrouble) String() string { return text(e) }
-
 // Log is at level error.
 func (e EngineTrouble) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelError, e.What, []slog.Attr{slog.Int("engine", e.Engine),
@@ -151,22 +131,7 @@ func (e EngineTrouble) Log() (slog.Level, string, []slog.Attr) {
 // EnginesLeft says how many engines go on after one has failed for good.
 type EnginesLeft struct{ Engines int }
 
-func (e EnginesLeft) String() string { return text(e) }
-
 // Log is at level warn.
 func (e EnginesLeft) Log() (slog.Level, string, []slog.Attr) {
 	return slog.LevelWarn, "the other engines go on", []slog.Attr{slog.Int("engines", e.Engines)}
 }
-
-// Interface guards: these are all events.
-var (
-	_ Event = Paused{}
-	_ Event = Resumed{}
-	_ Event = Slept{}
-	_ Event = WeightsUpdated{}
-	_ Event = WeightsTrouble{}
-	_ Event = Scaled{}
-	_ Event = LayoutChanged{}
-	_ Event = EngineTrouble{}
-	_ Event = EnginesLeft{}
-)

@@ -4,7 +4,6 @@
 package step
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -112,19 +111,6 @@ const (
 	// not know it yet.
 	FromSampler
 )
-
-// String returns "request", "plan" or "sampler".
-func (s Source) String() string {
-	switch s {
-	case FromRequest:
-		return "request"
-	case FromPlan:
-		return "plan"
-	case FromSampler:
-		return "sampler"
-	}
-	return fmt.Sprintf("source %d", uint8(s))
-}
 
 // Tokens returns how many tokens the plan computes, and how many of them in rows of prefill.
 func (p *Plan) Tokens() (all, prefill int) {

@@ -160,16 +160,7 @@ func acceptLocal(c *net.UnixConn) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages, err := unix.ParseSocketControlMessage(control[:n])
-	if err != nil {
-		return nil, err
-	}
-	var fds []int
-	for i := range messages {
-		if more, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			fds = append(fds, more...)
-		}
-	}
+	fds := memfile.Passed(control[:n])
 	if len(fds) != 1 || flags&unix.MSG_CTRUNC != 0 {
 		for _, fd := range fds {
 			unix.Close(fd)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
-	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -318,19 +317,8 @@ func checkAdapterBits(t *testing.T, f fixture, dtype compute.DType) {
 		if model.CheckShard(cfg, size) != nil {
 			continue
 		}
-		const segment = 64 << 10
-		region, err := shm.Create(size, segment)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer region.Close()
 		shards := make([]*shard, size)
-		for r := range shards {
-			g, err := shm.Join(region, r, size, segment)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer g.Close()
+		for r, g := range together(t, size) {
 			shards[r] = load(1, layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}})
 		}
 		var first map[uint32][][]float32

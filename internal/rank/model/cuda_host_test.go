@@ -76,7 +76,6 @@ func (c *idleContext) Load([]byte) (driver.Module, error) {
 
 func (c *idleContext) TensorMap(*driver.Tensor) (m driver.TensorMap, err error) { return m, nil }
 
-func (c *idleContext) Unload(driver.Module) error             { return nil }
 func (c *idleContext) AllowShared(driver.Function, int) error { return nil }
 
 func (c *idleContext) NewStream() (driver.Stream, error) {

@@ -13,7 +13,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
-	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -198,20 +197,9 @@ func (l divided) String() string {
 func eachRank(t *testing.T, f fixture, l divided,
 	run func(rank int, s *shard, d *cuda.Device)) {
 	t.Helper()
-	const segment = 64 << 10
 	size, way := l.size, l.way
-	region, err := shm.Create(size, segment)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer region.Close()
 	var ranks sync.WaitGroup
-	for r := range size {
-		g, err := shm.Join(region, r, size, segment)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close()
+	for r, g := range together(t, size) {
 		drv := onMachine
 		if way == byNCCL {
 			drv = apart

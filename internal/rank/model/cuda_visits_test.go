@@ -32,23 +32,8 @@ func (l visited) String() string {
 // subgroups are the ranks' ways to each other, by the number of their group and theirs in it.
 func subgroups(t *testing.T, groups, size int) (all [][]*shm.Group) {
 	t.Helper()
-	const segment = 64 << 10
 	for range groups {
-		var own []*shm.Group
-		region, err := shm.Create(size, segment)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for r := range size {
-			g, err := shm.Join(region, r, size, segment)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { g.Close() })
-			own = append(own, g)
-		}
-		region.Close()
-		all = append(all, own)
+		all = append(all, together(t, size))
 	}
 	return all
 }

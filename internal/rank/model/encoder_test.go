@@ -15,7 +15,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
-	"github.com/eagleray/eagleray/internal/link/collective/shm"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -74,18 +73,7 @@ func encoderRanks(t *testing.T, f fixture, opt cpu.Options, size, count int,
 	cfg, weights := f.open(t)
 	ranks := make([][]*model.Model, size)
 	for _, s := range cuts(cfg.Layers, count) {
-		const segment = 64 << 10
-		region, err := shm.Create(size, segment)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { region.Close() })
-		for r := range ranks {
-			g, err := shm.Join(region, r, size, segment)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { g.Close() })
+		for r, g := range together(t, size) {
 			d, err := cpu.New(opt)
 			if err != nil {
 				t.Fatal(err)

@@ -418,8 +418,8 @@ func compareRows(t *testing.T, how string, got, want [][]float32) {
 	}
 }
 
-func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, experts bool,
-	ids []int32) [][]float32 {
+// together are the ways of ranks of this process to each other.
+func together(t *testing.T, size int) (all []*shm.Group) {
 	t.Helper()
 	const segment = 64 << 10
 	region, err := shm.Create(size, segment)
@@ -427,13 +427,22 @@ func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, experts 
 		t.Fatal(err)
 	}
 	defer region.Close()
-	shards := make([]*shard, size)
-	for r := range shards {
+	for r := range size {
 		g, err := shm.Join(region, r, size, segment)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer g.Close()
+		t.Cleanup(func() { g.Close() })
+		all = append(all, g)
+	}
+	return all
+}
+
+func tensorParallel(t *testing.T, f fixture, opt cpu.Options, size int, experts bool,
+	ids []int32) [][]float32 {
+	t.Helper()
+	shards := make([]*shard, size)
+	for r, g := range together(t, size) {
 		place := layers.Group{Rank: r, Size: size, Comm: layers.OnHost{Group: g}}
 		if experts {
 			place.Experts = &layers.ExpertGroup{Share: r, Shares: size}

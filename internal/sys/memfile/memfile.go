@@ -30,6 +30,22 @@ func Create(name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
+// Passed are the descriptors in the control message that came with bytes over a unix socket; the
+// kernel has installed them in this process, whatever else the message holds. Go asks for
+// close-on-exec.
+func Passed(control []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if more, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	return fds
+}
+
 const seals = unix.F_SEAL_GROW | unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL
 
 // Seal gives the file the size that it has for good.

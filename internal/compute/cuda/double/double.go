@@ -384,13 +384,6 @@ func (c *Context) Load(image []byte) (driver.Module, error) {
 	return driver.Module(len(c.modules)), nil
 }
 
-// Unload implements driver.Context.
-func (c *Context) Unload(driver.Module) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.begin("cuModuleUnload")
-}
-
 // Function implements driver.Context.
 func (c *Context) Function(m driver.Module, name string) (driver.Function, error) {
 	c.mu.Lock()

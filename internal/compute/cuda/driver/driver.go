@@ -93,7 +93,6 @@ type Context interface {
 
 	// Load reads a module: a cubin, or PTX, which ends with a zero byte.
 	Load(image []byte) (Module, error)
-	Unload(m Module) error
 	Function(m Module, name string) (Function, error)
 	// AllowShared lets a function have so much dynamic shared memory.
 	AllowShared(f Function, bytes int) error

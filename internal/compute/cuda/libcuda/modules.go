@@ -22,40 +22,24 @@ const (
 // kernels are the functions of the loaded modules, by which errors name them.
 type kernels struct {
 	mu  sync.Mutex
-	all map[driver.Function]kernel
+	all map[driver.Function]string
 }
 
-type kernel struct {
-	name   string
-	module driver.Module
-}
-
-func (k *kernels) add(f driver.Function, name string, m driver.Module) {
+func (k *kernels) add(f driver.Function, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.all == nil {
-		k.all = map[driver.Function]kernel{}
+		k.all = map[driver.Function]string{}
 	}
-	k.all[f] = kernel{name, m}
-}
-
-// removeOf removes the functions of a module.
-func (k *kernels) removeOf(m driver.Module) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for f, x := range k.all {
-		if x.module == m {
-			delete(k.all, f)
-		}
-	}
+	k.all[f] = name
 }
 
 // name is what a function is called in errors.
 func (k *kernels) name(f driver.Function) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if x, known := k.all[f]; known {
-		return "kernel " + x.name
+	if name, known := k.all[f]; known {
+		return "kernel " + name
 	}
 	return fmt.Sprintf("unknown kernel %#x", uintptr(f))
 }
@@ -136,15 +120,6 @@ func (c *context) Load(image []byte) (driver.Module, error) {
 	return m, nil
 }
 
-// Unload ends a module and its functions.
-func (c *context) Unload(m driver.Module) error {
-	if err := release(c, &c.modules, m, cuModuleUnload, uintptr(m)); err != nil {
-		return err
-	}
-	c.kernels.removeOf(m)
-	return nil
-}
-
 // Function finds a kernel of a module by its name.
 func (c *context) Function(m driver.Module, name string) (driver.Function, error) {
 	if err := c.ended(); err != nil {
@@ -160,7 +135,7 @@ func (c *context) Function(m driver.Module, name string) (driver.Function, error
 	if code != 0 {
 		return 0, c.failed(cuModuleGetFunction, code, "kernel "+name)
 	}
-	c.kernels.add(f, name, m)
+	c.kernels.add(f, name)
 	return f, nil
 }
 

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -226,7 +227,7 @@ func (w *warp) conflicts(n uint64, group uint32) (extra uint64) {
 			}
 			for a := w.ea[i] / 4; a <= (w.ea[i]+n-1)/4; a++ {
 				bank := &words[a%lanes]
-				if !contains(*bank, a) {
+				if !slices.Contains(*bank, a) {
 					*bank = append(*bank, a)
 				}
 				most = max(most, len(*bank))
@@ -235,13 +236,4 @@ func (w *warp) conflicts(n uint64, group uint32) (extra uint64) {
 		extra += uint64(max(0, most-1))
 	}
 	return extra
-}
-
-func contains(all []uint64, a uint64) bool {
-	for _, x := range all {
-		if x == a {
-			return true
-		}
-	}
-	return false
 }

@@ -1,137 +1,75 @@
 package ptx
 
+import "unsafe"
+
 // execFunc executes an instruction in the lanes of a mask, which is not empty.
 type execFunc = func(w *warp, in *inst, mask uint32)
 
-func merge32(d, s *lanes32, mask uint32) {
+// narrow says that registers of a type have 32 bits.
+func narrow[V vector]() bool { return unsafe.Sizeof(*new(V)) == unsafe.Sizeof(lanes32{}) }
+
+// merge copies the lanes of the mask.
+func merge[V vector](d, s *V, mask uint32) {
+	if narrow[V]() {
+		mergeLanes(as[uint32](d), as[uint32](s), mask)
+	} else {
+		mergeLanes(as[uint64](d), as[uint64](s), mask)
+	}
+}
+
+func mergeLanes[T integer](d, s *[lanes]T, mask uint32) {
 	for m := mask; m != 0; m &= m - 1 {
 		i := firstLane(m) & (lanes - 1)
 		d[i] = s[i]
 	}
 }
 
-func merge64(d, s *lanes64, mask uint32) {
-	for m := mask; m != 0; m &= m - 1 {
-		i := firstLane(m) & (lanes - 1)
-		d[i] = s[i]
+// reg is a register of a warp.
+func reg[V vector](w *warp, r int32) *V {
+	if narrow[V]() {
+		return (*V)(unsafe.Pointer(&w.r32[r]))
 	}
+	return (*V)(unsafe.Pointer(&w.r64[r]))
 }
 
-func unary32(f func(d, a *lanes32)) execFunc {
+// spare is where results are made of which a warp takes some lanes.
+func spare[V vector](w *warp) *V {
+	if narrow[V]() {
+		return (*V)(unsafe.Pointer(&w.tmp32[0]))
+	}
+	return (*V)(unsafe.Pointer(&w.tmp64[0]))
+}
+
+func apply1[D, A vector](f func(d *D, a *A)) execFunc {
 	return func(w *warp, in *inst, mask uint32) {
 		if mask == allLanes {
-			f(&w.r32[in.d], &w.r32[in.a])
+			f(reg[D](w, in.d), reg[A](w, in.a))
 			return
 		}
-		f(&w.tmp32[0], &w.r32[in.a])
-		merge32(&w.r32[in.d], &w.tmp32[0], mask)
+		f(spare[D](w), reg[A](w, in.a))
+		merge(reg[D](w, in.d), spare[D](w), mask)
 	}
 }
 
-func binary32(f func(d, a, b *lanes32)) execFunc {
+func apply2[D, A, B vector](f func(d *D, a *A, b *B)) execFunc {
 	return func(w *warp, in *inst, mask uint32) {
 		if mask == allLanes {
-			f(&w.r32[in.d], &w.r32[in.a], &w.r32[in.b])
+			f(reg[D](w, in.d), reg[A](w, in.a), reg[B](w, in.b))
 			return
 		}
-		f(&w.tmp32[0], &w.r32[in.a], &w.r32[in.b])
-		merge32(&w.r32[in.d], &w.tmp32[0], mask)
+		f(spare[D](w), reg[A](w, in.a), reg[B](w, in.b))
+		merge(reg[D](w, in.d), spare[D](w), mask)
 	}
 }
 
-func ternary32(f func(d, a, b, c *lanes32)) execFunc {
+func apply3[D, A, B, C vector](f func(d *D, a *A, b *B, c *C)) execFunc {
 	return func(w *warp, in *inst, mask uint32) {
 		if mask == allLanes {
-			f(&w.r32[in.d], &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
+			f(reg[D](w, in.d), reg[A](w, in.a), reg[B](w, in.b), reg[C](w, in.c))
 			return
 		}
-		f(&w.tmp32[0], &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
-		merge32(&w.r32[in.d], &w.tmp32[0], mask)
-	}
-}
-
-func unary64(f func(d, a *lanes64)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r64[in.d], &w.r64[in.a])
-			return
-		}
-		f(&w.tmp64[0], &w.r64[in.a])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-func binary64(f func(d, a, b *lanes64)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r64[in.d], &w.r64[in.a], &w.r64[in.b])
-			return
-		}
-		f(&w.tmp64[0], &w.r64[in.a], &w.r64[in.b])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-func ternary64(f func(d, a, b, c *lanes64)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		f(&w.tmp64[0], &w.r64[in.a], &w.r64[in.b], &w.r64[in.c])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-func shift64(f func(d, a *lanes64, b *lanes32)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r64[in.d], &w.r64[in.a], &w.r32[in.b])
-			return
-		}
-		f(&w.tmp64[0], &w.r64[in.a], &w.r32[in.b])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-// wide32 makes 64 bits of two registers of 32.
-func wide32(f func(d *lanes64, a, b *lanes32)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r64[in.d], &w.r32[in.a], &w.r32[in.b])
-			return
-		}
-		f(&w.tmp64[0], &w.r32[in.a], &w.r32[in.b])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-func wideAdd32(f func(d *lanes64, a, b *lanes32, c *lanes64)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r64[in.d], &w.r32[in.a], &w.r32[in.b], &w.r64[in.c])
-			return
-		}
-		f(&w.tmp64[0], &w.r32[in.a], &w.r32[in.b], &w.r64[in.c])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-func extend(f func(d *lanes64, a *lanes32)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r64[in.d], &w.r32[in.a])
-			return
-		}
-		f(&w.tmp64[0], &w.r32[in.a])
-		merge64(&w.r64[in.d], &w.tmp64[0], mask)
-	}
-}
-
-func truncate(f func(d *lanes32, a *lanes64)) execFunc {
-	return func(w *warp, in *inst, mask uint32) {
-		if mask == allLanes {
-			f(&w.r32[in.d], &w.r64[in.a])
-			return
-		}
-		f(&w.tmp32[0], &w.r64[in.a])
-		merge32(&w.r32[in.d], &w.tmp32[0], mask)
+		f(spare[D](w), reg[A](w, in.a), reg[B](w, in.b), reg[C](w, in.c))
+		merge(reg[D](w, in.d), spare[D](w), mask)
 	}
 }
 

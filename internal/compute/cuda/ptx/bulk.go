@@ -204,10 +204,7 @@ func (w *warp) issueLoad(c bulkCopy) {
 	}
 	for _, r := range c.runs {
 		r.each(func(shared, _, n uint64) {
-			b := w.cta.shared[shared : shared+n]
-			for i := range b {
-				b[i] = 0xFF
-			}
+			fill(w.cta.shared[shared:shared+n], 0xFF)
 		})
 	}
 	w.cta.mbarriers.bulk = append(w.cta.mbarriers.bulk, c)

@@ -1,147 +1,9 @@
 package ptx
 
-import "unsafe"
-
 // The functions here compare all 32 lanes; bit i of the result is that of lane i.
 
-func eq32(a, b *lanes32) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] == b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func ne32(a, b *lanes32) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] != b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func ltU32(a, b *lanes32) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] < b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func ltS32(a, b *lanes32) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if int32(a[i]) < int32(b[i]) {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func ltU64(a, b *lanes64) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] < b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func ltS64(a, b *lanes64) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if int64(a[i]) < int64(b[i]) {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func leU32(a, b *lanes32) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] <= b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func leS32(a, b *lanes32) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if int32(a[i]) <= int32(b[i]) {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func leU64(a, b *lanes64) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] <= b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func leS64(a, b *lanes64) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if int64(a[i]) <= int64(b[i]) {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func eq64(a, b *lanes64) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] == b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-func ne64(a, b *lanes64) (m uint32) {
-	for i := range a {
-		var bit uint32
-		if a[i] != b[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
-
-type floats [lanes]float32
-
-func (l *lanes32) floats() *floats { return (*floats)(unsafe.Pointer(l)) }
-
-func eqF32(a, b *lanes32) (m uint32) {
-	x, y := a.floats(), b.floats()
+func eq[T number, V vector](a, b *V) (m uint32) {
+	x, y := as[T](a), as[T](b)
 	for i := range x {
 		var bit uint32
 		if x[i] == y[i] {
@@ -152,8 +14,10 @@ func eqF32(a, b *lanes32) (m uint32) {
 	return m
 }
 
-func ltF32(a, b *lanes32) (m uint32) {
-	x, y := a.floats(), b.floats()
+func ne[T integer, V vector](a, b *V) uint32 { return ^eq[T](a, b) }
+
+func lt[T number, V vector](a, b *V) (m uint32) {
+	x, y := as[T](a), as[T](b)
 	for i := range x {
 		var bit uint32
 		if x[i] < y[i] {
@@ -164,8 +28,8 @@ func ltF32(a, b *lanes32) (m uint32) {
 	return m
 }
 
-func leF32(a, b *lanes32) (m uint32) {
-	x, y := a.floats(), b.floats()
+func le[T number, V vector](a, b *V) (m uint32) {
+	x, y := as[T](a), as[T](b)
 	for i := range x {
 		var bit uint32
 		if x[i] <= y[i] {
@@ -176,15 +40,7 @@ func leF32(a, b *lanes32) (m uint32) {
 	return m
 }
 
+func (l *lanes32) floats() *[lanes]float32 { return as[float32](l) }
+
 // nanF32 is where a or b is not a number.
-func nanF32(a, b *lanes32) (m uint32) {
-	x, y := a.floats(), b.floats()
-	for i := range x {
-		var bit uint32
-		if x[i] != x[i] || y[i] != y[i] {
-			bit = 1
-		}
-		m |= bit << i
-	}
-	return m
-}
+func nanF32(a, b *lanes32) uint32 { return ^eq[float32](a, a) | ^eq[float32](b, b) }

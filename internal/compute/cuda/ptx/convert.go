@@ -187,24 +187,24 @@ func (d *decoder) fastConvert(dst, src typ) bool {
 	var exec execFunc
 	switch {
 	case src.integer() && src.bits == 32 && dst.integer() && dst.bits == 64:
-		exec = extend(extendU32)
+		exec = apply1(wider[uint32])
 		if src.signed() {
-			exec = extend(extendS32)
+			exec = apply1(wider[int32])
 		}
 	case src.integer() && src.bits == 64 && dst.integer() && dst.bits == 32:
-		exec = truncate(truncate64)
+		exec = apply1(truncate)
 	case src.integer() && src.bits == 32 && dst.integer() && dst.bits == 32:
-		exec = unary32(mov32)
+		exec = apply1(mov[lanes32])
 	case src == types["s32"] && dst == types["f32"] && d.mode() == nearest:
-		exec = unary32(intsToFloats)
+		exec = apply1(intsToFloats)
 	case src == types["bf16"] && dst == types["f32"]:
-		exec = unary32(widenBfloats)
+		exec = apply1(widenBfloats)
 	case src == types["f16"] && dst == types["f32"]:
-		exec = unary32(widenHalves)
+		exec = apply1(widenHalves)
 	case src == types["f32"] && dst == types["bf16"] && d.mode() == nearest:
-		exec = unary32(narrowBfloats)
+		exec = apply1(narrowBfloats)
 	case src == types["f32"] && dst == types["f16"] && d.mode() == nearest:
-		exec = unary32(narrowHalves)
+		exec = apply1(narrowHalves)
 	default:
 		return false
 	}
@@ -353,7 +353,7 @@ func (d *decoder) convertPair(dst, src typ) {
 	r, hi, lo := d.dst(a[0], dst), d.src(a[1], src), d.src(a[2], src)
 	if dst.class == 't' && src.bits == 32 && d.mode() == nearest &&
 		d.st.hasAny("relu", "satfinite") == "" {
-		d.op(binary32(bfloat2), r, hi, lo)
+		d.op(apply2(bfloat2), r, hi, lo)
 		return
 	}
 	f := d.converter(typ{dst.class, dst.bits, 1}, src)

@@ -19,13 +19,13 @@ func (d *decoder) shift(t typ) {
 	left := d.st.opcode == "shl"
 	switch {
 	case t.bits == 32:
-		d.op(binary32(d.ops.ints[d.typed(t)]), dst, a, n)
+		d.op(apply2(d.ops.ints[d.typed(t)]), dst, a, n)
 	case t.bits == 64 && left:
-		d.op(shift64(shl64), dst, a, n)
+		d.op(apply2(shl[uint64, lanes64]), dst, a, n)
 	case t.bits == 64 && t.signed():
-		d.op(shift64(shrS64), dst, a, n)
+		d.op(apply2(shr[int64, lanes64]), dst, a, n)
 	case t.bits == 64:
-		d.op(shift64(shrU64), dst, a, n)
+		d.op(apply2(shr[uint64, lanes64]), dst, a, n)
 	default:
 		d.op(perLane(operands{}, func(a, n, _ uint64) uint64 {
 			switch {
@@ -47,7 +47,7 @@ func (d *decoder) unaryInt(t typ) {
 	fast := map[string]func(d, a *lanes32){"not": not32, "neg": neg32, "abs": absS32,
 		"popc": popc32}[d.st.opcode]
 	if fast != nil && t.bits == 32 && t.pack == 1 {
-		d.op(unary32(fast), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
+		d.op(apply1(fast), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
 		return
 	}
 	var f func(a uint64) uint64
@@ -213,7 +213,7 @@ func (d *decoder) bfeFixed(t typ, pos, n uint64) {
 			}
 		}
 	}
-	d.op(unary32(f), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
+	d.op(apply1(f), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
 }
 
 // extract is bfe (PTX ISA 9.7.1.18): bits beyond the width are copies of the sign.
@@ -264,7 +264,7 @@ func (d *decoder) lop3() {
 		return
 	}
 	table := uint32(a[4].bits)
-	d.op(ternary32(func(d, a, b, c *lanes32) {
+	d.op(apply3(func(d, a, b, c *lanes32) {
 		for i := range d {
 			d[i] = lop3(a[i], b[i], c[i], table)
 		}

@@ -56,9 +56,10 @@ func compareLanes(f func(a, b *lanes32) uint32) comparison {
 }
 
 func compare64(name string, t typ) comparison {
-	f := map[string]func(a, b *lanes64) uint32{"eq": eq64, "ne": ne64, "lt": ltU64, "le": leU64}
+	f := map[string]func(a, b *lanes64) uint32{"eq": eq[uint64, lanes64],
+		"ne": ne[uint64, lanes64], "lt": lt[uint64, lanes64], "le": le[uint64, lanes64]}
 	if t.signed() {
-		f["lt"], f["le"] = ltS64, leS64
+		f["lt"], f["le"] = lt[int64, lanes64], le[int64, lanes64]
 	}
 	c := f[name]
 	if c == nil {

@@ -56,11 +56,11 @@ func (d *decoder) float32Op(t typ, fast func(d, a, b, c *lanes32),
 	case d.st.has("ftz"):
 		exec = flushed(fast, n)
 	case n == 1:
-		exec = unary32(func(d, a *lanes32) { fast(d, a, nil, nil) })
+		exec = apply1(func(d, a *lanes32) { fast(d, a, nil, nil) })
 	case n == 2:
-		exec = binary32(func(d, a, b *lanes32) { fast(d, a, b, nil) })
+		exec = apply2(func(d, a, b *lanes32) { fast(d, a, b, nil) })
 	default:
-		exec = ternary32(fast)
+		exec = apply3(fast)
 	}
 	if d.st.has("sat") {
 		exec = saturated(exec)
@@ -112,7 +112,7 @@ func (d *decoder) float32Arith(t typ) {
 		d.fastOrExact(t, d.ops.floats["div"], func(a, b, _ float64) float64 { return divOdd(a, b) })
 	case "fma", "mad":
 		if d.plain() {
-			d.op(ternary32(d.ops.fma), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
+			d.op(apply3(d.ops.fma), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
 				d.src(d.st.args[2], t), d.src(d.st.args[3], t))
 			return
 		}
@@ -134,7 +134,7 @@ func (d *decoder) plain() bool {
 func (d *decoder) fastOrExact(t typ, fast func(d, a, b *lanes32),
 	exact func(a, b, c float64) float64) {
 	if d.plain() {
-		d.op(binary32(fast), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
+		d.op(apply2(fast), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
 			d.src(d.st.args[2], t))
 		return
 	}
@@ -248,7 +248,7 @@ func (d *decoder) floatFunction(t typ) {
 	case t.bits == 16:
 		d.halfFunction(t, f)
 	case d.st.opcode == "ex2" && t.bits == 32 && d.st.has("ftz"):
-		d.op(unary32(exp2Flushed), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
+		d.op(apply1(exp2Flushed), d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
 	case t.bits == 32:
 		exact := map[string]func(a, b, c float64) float64{
 			"rcp":  func(a, _, _ float64) float64 { return divOdd(1, a) },

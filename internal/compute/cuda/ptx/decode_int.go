@@ -35,10 +35,10 @@ func (d *decoder) intArith(t typ) {
 	case name == "mul.wide":
 		d.mulWide(t)
 	case t.bits == 32 && d.ops.ints[name] != nil:
-		d.op(binary32(d.ops.ints[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
+		d.op(apply2(d.ops.ints[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
 			d.src(d.st.args[2], t))
 	case t.bits == 64 && d.ops.longs[name] != nil:
-		d.op(binary64(d.ops.longs[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
+		d.op(apply2(d.ops.longs[name]), d.dst(d.st.args[0], t), d.src(d.st.args[1], t),
 			d.src(d.st.args[2], t))
 	default:
 		f := intFunction(name, t)
@@ -143,11 +143,11 @@ func (t typ) double() typ { return typ{t.class, t.bits * 2, 1} }
 func (d *decoder) mulWide(t typ) {
 	a, b := d.src(d.st.args[1], t), d.src(d.st.args[2], t)
 	if t.bits == 32 {
-		f := mulWideU32
+		f := mulWide[uint32, uint64]
 		if t.signed() {
-			f = mulWideS32
+			f = mulWide[int32, int64]
 		}
-		d.op(wide32(f), d.dst(d.st.args[0], t.double()), a, b)
+		d.op(apply2(f), d.dst(d.st.args[0], t.double()), a, b)
 		return
 	}
 	d.op(perLane(operands{}, func(a, b, _ uint64) uint64 { return t.extended(a) * t.extended(b) }),
@@ -176,13 +176,13 @@ func (d *decoder) mad(t typ) {
 	dst, x, y, z := d.dst(a[0], result), d.src(a[1], t), d.src(a[2], t), d.src(a[3], result)
 	switch {
 	case wide && t.bits == 32 && t.signed():
-		d.op(wideAdd32(madWideS32), dst, x, y, z)
+		d.op(apply3(madWide[int32, int64]), dst, x, y, z)
 	case wide && t.bits == 32:
-		d.op(wideAdd32(madWideU32), dst, x, y, z)
+		d.op(apply3(madWide[uint32, uint64]), dst, x, y, z)
 	case d.st.has("lo") && t.bits == 32:
-		d.op(ternary32(madLo32), dst, x, y, z)
+		d.op(apply3(madLo[uint32, lanes32]), dst, x, y, z)
 	case d.st.has("lo") && t.bits == 64:
-		d.op(ternary64(madLo64), dst, x, y, z)
+		d.op(apply3(madLo[uint64, lanes64]), dst, x, y, z)
 	default:
 		o := operands{typeBank(result), typeBank(t), typeBank(t), typeBank(result)}
 		high := d.st.has("hi")

@@ -22,11 +22,11 @@ func (d *decoder) move() {
 	case strings.HasPrefix(a[1].name, "%clock") || strings.HasPrefix(a[1].name, "%globaltimer"):
 		d.op(execClock(t.bits == 64), d.dst(a[0], t))
 	case t.bits == 64:
-		d.op(unary64(mov64), d.dst(a[0], t), d.src(a[1], t))
+		d.op(apply1(mov[lanes64]), d.dst(a[0], t), d.src(a[1], t))
 	case t.bits == 128:
 		d.failf("unknown type")
 	default:
-		d.op(unary32(mov32), d.dst(a[0], t), d.src(a[1], t))
+		d.op(apply1(mov[lanes32]), d.dst(a[0], t), d.src(a[1], t))
 	}
 }
 
@@ -120,7 +120,7 @@ func (d *decoder) convertAddress() {
 	d.op(perLane(operands{d: bank64, a: bank64}, func(a, _, _ uint64) uint64 { return a + base }),
 		d.dst(d.st.args[0], t), d.src(d.st.args[1], t))
 	if base == 0 {
-		d.code[len(d.code)-1].exec = unary64(mov64)
+		d.code[len(d.code)-1].exec = apply1(mov[lanes64])
 	}
 }
 

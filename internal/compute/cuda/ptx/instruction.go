@@ -158,7 +158,7 @@ func (d *decoder) warpWide(st *statement) bool {
 // policy decodes createpolicy, whose result is for cache hints only.
 func (d *decoder) policy() {
 	if len(d.st.args) > 0 {
-		d.op(unary64(mov64), d.dst(d.st.args[0], u64Type), d.zero(bank64))
+		d.op(apply1(mov[lanes64]), d.dst(d.st.args[0], u64Type), d.zero(bank64))
 	}
 }
 

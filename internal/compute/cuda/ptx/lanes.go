@@ -117,7 +117,7 @@ func (w *warp) shuffle(mode shuffleMode, in *inst, mask uint32) {
 		}
 		w.tmp32[0][i] = a[j&(lanes-1)]
 	}
-	merge32(&w.r32[in.d], &w.tmp32[0], mask)
+	merge(&w.r32[in.d], &w.tmp32[0], mask)
 	for _, p := range in.ext.dsts {
 		w.pred[p] = w.pred[p]&^mask | within
 	}
@@ -221,7 +221,7 @@ func (w *warp) match(b bank, all bool, in *inst, mask uint32) {
 			equal[i] = 0
 		}
 	}
-	merge32(&w.r32[in.d], &equal, mask)
+	merge(&w.r32[in.d], &equal, mask)
 	for _, p := range in.ext.dsts {
 		w.pred[p] = w.pred[p]&^mask | same
 	}

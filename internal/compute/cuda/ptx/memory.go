@@ -3,6 +3,7 @@ package ptx
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -96,9 +97,7 @@ func (m *Memory) alloc(n uint64) (uint64, error) {
 	start := unsafe.Pointer(unsafe.SliceData(words))
 	a := &allocation{base: m.next, size: n, start: start,
 		data: unsafe.Slice((*byte)(start), n)}
-	for i := range words {
-		words[i] = ^uint64(0)
-	}
+	fill(words, math.MaxUint64)
 	m.used += rounded
 	m.next += alignUp(n, granularity) + guard
 	m.all = append(m.all, a)
@@ -167,9 +166,7 @@ func (a *allocation) move(b []byte) {
 // remember notes a freed allocation for the messages of faults.
 func (m *Memory) remember(a *allocation) {
 	at := sort.Search(len(m.freed), func(i int) bool { return m.freed[i].base >= a.base })
-	m.freed = append(m.freed, nil)
-	copy(m.freed[at+1:], m.freed[at:])
-	m.freed[at] = a
+	m.freed = slices.Insert(m.freed, at, a)
 	if len(m.freed) > maxFreed {
 		m.freed = m.freed[1:]
 	}
@@ -278,10 +275,7 @@ func (m *Memory) Fill(addr uint64, value byte, n uint64) error {
 	if err != nil {
 		return err
 	}
-	b := a.data[off : off+n]
-	for i := range b {
-		b[i] = value
-	}
+	fill(a.data[off:off+n], value)
 	a.known.set(off, n, a.size)
 	return nil
 }
@@ -331,16 +325,4 @@ func (m *Memory) load(mod *Module) (uint64, error) {
 	a.known.all = true
 	m.loaded[mod] = base
 	return base, nil
-}
-
-// Unload frees the variables that a module has in the memory.
-func (m *Memory) Unload(mod *Module) error {
-	m.mu.Lock()
-	base, ok := m.loaded[mod]
-	delete(m.loaded, mod)
-	m.mu.Unlock()
-	if !ok {
-		return nil
-	}
-	return m.Free(base)
 }

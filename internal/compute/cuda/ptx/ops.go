@@ -22,30 +22,40 @@ type laneOps struct {
 func portableOps() *laneOps {
 	return &laneOps{
 		ints: map[string]func(d, a, b *lanes32){
-			"add": add32, "sub": sub32, "mul.lo": mul32, "and": and32, "or": or32, "xor": xor32,
-			"shl": shl32, "shr.u": shrU32, "shr.b": shrU32, "shr.s": shrS32,
-			"min.u": minU32, "max.u": maxU32, "min.s": minS32, "max.s": maxS32,
-			"mul.hi.u": mulHiU32, "mul.hi.s": mulHiS32,
+			"add": add[uint32, lanes32], "sub": sub[uint32, lanes32],
+			"mul.lo": mul[uint32, lanes32], "and": and[uint32, lanes32],
+			"or": or[uint32, lanes32], "xor": xor[uint32, lanes32], "shl": shl[uint32, lanes32],
+			"shr.u": shr[uint32, lanes32], "shr.b": shr[uint32, lanes32],
+			"shr.s": shr[int32, lanes32], "min.u": least[uint32, lanes32],
+			"max.u": most[uint32, lanes32], "min.s": least[int32, lanes32],
+			"max.s": most[int32, lanes32], "mul.hi.u": mulHiU32, "mul.hi.s": mulHiS32,
 		},
 		floats: map[string]func(d, a, b *lanes32){
-			"add": addF32, "sub": subF32, "mul": mulF32, "div": divF32,
+			"add": add[float32, lanes32], "sub": sub[float32, lanes32],
+			"mul": mul[float32, lanes32], "div": divF32,
 		},
 		longs: map[string]func(d, a, b *lanes64){
-			"add": add64, "sub": sub64, "mul.lo": mul64, "and": and64, "or": or64, "xor": xor64,
-			"min.u": minU64, "max.u": maxU64, "min.s": minS64, "max.s": maxS64,
+			"add": add[uint64, lanes64], "sub": sub[uint64, lanes64],
+			"mul.lo": mul[uint64, lanes64], "and": and[uint64, lanes64],
+			"or": or[uint64, lanes64], "xor": xor[uint64, lanes64],
+			"min.u": least[uint64, lanes64], "max.u": most[uint64, lanes64],
+			"min.s": least[int64, lanes64], "max.s": most[int64, lanes64],
 		},
 		fma:         fmaF32,
 		addresses64: addresses64,
 		addresses32: addresses32,
 		offsets:     offsets,
 		signed: map[string]func(a, b *lanes32) uint32{
-			"eq": eq32, "ne": ne32, "lt": ltS32, "le": leS32,
+			"eq": eq[uint32, lanes32], "ne": ne[uint32, lanes32], "lt": lt[int32, lanes32],
+			"le": le[int32, lanes32],
 		},
 		unsigned: map[string]func(a, b *lanes32) uint32{
-			"eq": eq32, "ne": ne32, "lt": ltU32, "le": leU32,
+			"eq": eq[uint32, lanes32], "ne": ne[uint32, lanes32], "lt": lt[uint32, lanes32],
+			"le": le[uint32, lanes32],
 		},
 		compare: map[string]func(a, b *lanes32) uint32{
-			"eq": eqF32, "lt": ltF32, "le": leF32, "nan": nanF32,
+			"eq": eq[float32, lanes32], "lt": lt[float32, lanes32], "le": le[float32, lanes32],
+			"nan": nanF32,
 		},
 		multiply: (*mmaScratch).multiplyRows,
 	}

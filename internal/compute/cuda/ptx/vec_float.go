@@ -2,27 +2,6 @@ package ptx
 
 import "math"
 
-func addF32(d, a, b *lanes32) {
-	z, x, y := d.floats(), a.floats(), b.floats()
-	for i := range z {
-		z[i] = x[i] + y[i]
-	}
-}
-
-func subF32(d, a, b *lanes32) {
-	z, x, y := d.floats(), a.floats(), b.floats()
-	for i := range z {
-		z[i] = x[i] - y[i]
-	}
-}
-
-func mulF32(d, a, b *lanes32) {
-	z, x, y := d.floats(), a.floats(), b.floats()
-	for i := range z {
-		z[i] = x[i] * y[i]
-	}
-}
-
 func divF32(d, a, b *lanes32) {
 	z, x, y := d.floats(), a.floats(), b.floats()
 	for i := range z {

@@ -1,85 +1,93 @@
 package ptx
 
-import "math/bits"
+import (
+	"math/bits"
+	"unsafe"
+)
 
 // The functions here are instructions on all 32 lanes; in a warp that runs only some of them, the
-// others' results are dropped (see apply.go).
+// others' results are dropped (see apply.go). T is what the lanes of the registers are taken for.
 
-func add32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] + b[i]
+// vector is the lanes of a register.
+type vector interface{ lanes32 | lanes64 }
+
+type integer interface {
+	uint32 | int32 | uint64 | int64
+}
+
+type number interface{ integer | float32 }
+
+// as is the lanes of a register as numbers of a type of their width.
+func as[T number, V vector](v *V) *[lanes]T { return (*[lanes]T)(unsafe.Pointer(v)) }
+
+func add[T number, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = x[i] + y[i]
 	}
 }
 
-func sub32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] - b[i]
+func sub[T number, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = x[i] - y[i]
 	}
 }
 
-func mul32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] * b[i]
+func mul[T number, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = x[i] * y[i]
 	}
 }
 
-func and32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] & b[i]
+func and[T integer, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = x[i] & y[i]
 	}
 }
 
-func or32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] | b[i]
+func or[T integer, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = x[i] | y[i]
 	}
 }
 
-func xor32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] ^ b[i]
+func xor[T integer, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = x[i] ^ y[i]
 	}
 }
 
-func shl32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] << b[i]
+// shl and shr give 0, or copies of the sign, from the width on, in PTX as in Go.
+func shl[T integer, V vector](d, a *V, b *lanes32) {
+	z, x := as[T](d), as[T](a)
+	for i := range z {
+		z[i] = x[i] << b[i]
 	}
 }
 
-func shrU32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] >> b[i]
+func shr[T integer, V vector](d, a *V, b *lanes32) {
+	z, x := as[T](d), as[T](a)
+	for i := range z {
+		z[i] = x[i] >> b[i]
 	}
 }
 
-func shrS32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = uint32(int32(a[i]) >> b[i])
+func least[T integer, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = min(x[i], y[i])
 	}
 }
 
-func minU32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = min(a[i], b[i])
-	}
-}
-
-func maxU32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = max(a[i], b[i])
-	}
-}
-
-func minS32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = uint32(min(int32(a[i]), int32(b[i])))
-	}
-}
-
-func maxS32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = uint32(max(int32(a[i]), int32(b[i])))
+func most[T integer, V vector](d, a, b *V) {
+	z, x, y := as[T](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = max(x[i], y[i])
 	}
 }
 
@@ -95,14 +103,14 @@ func mulHiS32(d, a, b *lanes32) {
 	}
 }
 
-// madLo32 is mad.lo: shifts by 32 and more give 0 in PTX as they do in Go.
-func madLo32(d, a, b, c *lanes32) {
-	for i := range d {
-		d[i] = a[i]*b[i] + c[i]
+func madLo[T integer, V vector](d, a, b, c *V) {
+	z, x, y, s := as[T](d), as[T](a), as[T](b), as[T](c)
+	for i := range z {
+		z[i] = x[i]*y[i] + s[i]
 	}
 }
 
-func mov32(d, a *lanes32) { *d = *a }
+func mov[V vector](d, a *V) { *d = *a }
 
 func not32(d, a *lanes32) {
 	for i := range d {
@@ -128,129 +136,28 @@ func popc32(d, a *lanes32) {
 	}
 }
 
-func add64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = a[i] + b[i]
+func mulWide[T int32 | uint32, W int64 | uint64](d *lanes64, a, b *lanes32) {
+	z, x, y := as[W](d), as[T](a), as[T](b)
+	for i := range z {
+		z[i] = W(x[i]) * W(y[i])
 	}
 }
 
-func sub64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = a[i] - b[i]
+func madWide[T int32 | uint32, W int64 | uint64](d *lanes64, a, b *lanes32, c *lanes64) {
+	z, x, y, s := as[W](d), as[T](a), as[T](b), as[W](c)
+	for i := range z {
+		z[i] = W(x[i])*W(y[i]) + s[i]
 	}
 }
 
-func mul64(d, a, b *lanes64) {
+func wider[T int32 | uint32](d *lanes64, a *lanes32) {
+	x := as[T](a)
 	for i := range d {
-		d[i] = a[i] * b[i]
+		d[i] = uint64(x[i])
 	}
 }
 
-func and64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = a[i] & b[i]
-	}
-}
-
-func or64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = a[i] | b[i]
-	}
-}
-
-func xor64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = a[i] ^ b[i]
-	}
-}
-
-func minU64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = min(a[i], b[i])
-	}
-}
-
-func maxU64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = max(a[i], b[i])
-	}
-}
-
-func minS64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = uint64(min(int64(a[i]), int64(b[i])))
-	}
-}
-
-func maxS64(d, a, b *lanes64) {
-	for i := range d {
-		d[i] = uint64(max(int64(a[i]), int64(b[i])))
-	}
-}
-
-func madLo64(d, a, b, c *lanes64) {
-	for i := range d {
-		d[i] = a[i]*b[i] + c[i]
-	}
-}
-
-func mov64(d, a *lanes64) { *d = *a }
-
-func shl64(d, a *lanes64, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] << b[i]
-	}
-}
-
-func shrU64(d, a *lanes64, b *lanes32) {
-	for i := range d {
-		d[i] = a[i] >> b[i]
-	}
-}
-
-func shrS64(d, a *lanes64, b *lanes32) {
-	for i := range d {
-		d[i] = uint64(int64(a[i]) >> b[i])
-	}
-}
-
-func mulWideU32(d *lanes64, a, b *lanes32) {
-	for i := range d {
-		d[i] = uint64(a[i]) * uint64(b[i])
-	}
-}
-
-func mulWideS32(d *lanes64, a, b *lanes32) {
-	for i := range d {
-		d[i] = uint64(int64(int32(a[i])) * int64(int32(b[i])))
-	}
-}
-
-func madWideU32(d *lanes64, a, b *lanes32, c *lanes64) {
-	for i := range d {
-		d[i] = uint64(a[i])*uint64(b[i]) + c[i]
-	}
-}
-
-func madWideS32(d *lanes64, a, b *lanes32, c *lanes64) {
-	for i := range d {
-		d[i] = uint64(int64(int32(a[i]))*int64(int32(b[i]))) + c[i]
-	}
-}
-
-func extendS32(d *lanes64, a *lanes32) {
-	for i := range d {
-		d[i] = uint64(int64(int32(a[i])))
-	}
-}
-
-func extendU32(d *lanes64, a *lanes32) {
-	for i := range d {
-		d[i] = uint64(a[i])
-	}
-}
-
-func truncate64(d *lanes32, a *lanes64) {
+func truncate(d *lanes32, a *lanes64) {
 	for i := range d {
 		d[i] = uint32(a[i])
 	}

@@ -107,8 +107,8 @@ var (
 	poison64 = func() (l lanes64) { fill(l[:], math.MaxUint64); return l }()
 )
 
-// fill gives all lanes the same value.
-func fill[V uint32 | uint64](d []V, v V) {
+// fill gives all elements the same value.
+func fill[V byte | uint32 | uint64](d []V, v V) {
 	for i := range d {
 		d[i] = v
 	}

@@ -8,10 +8,8 @@
 package state
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 )
@@ -197,27 +195,4 @@ func (m *Machine) decline(request uint64) {
 		m.do(Decline{request})
 	}
 	delete(m.tickets, request)
-}
-
-// String lists the transfers and the requests with tickets, a line each.
-func (m *Machine) String() string {
-	var b strings.Builder
-	for _, t := range slices.Sorted(maps.Keys(m.pins)) {
-		p := m.pins[t]
-		how := "unpinned"
-		switch {
-		case p.published:
-			how = "published"
-		case m.ahead[p.request] == t:
-			how = "ahead"
-		}
-		fmt.Fprintf(&b, "transfer %d of %d: blocks %v, %s\n", t, p.request, p.blocks.Blocks, how)
-	}
-	for _, request := range slices.Sorted(maps.Keys(m.tickets)) {
-		fmt.Fprintf(&b, "ticket of %d\n", request)
-	}
-	for _, request := range slices.Sorted(maps.Keys(m.fetching)) {
-		fmt.Fprintf(&b, "fetching %d\n", request)
-	}
-	return b.String()
 }

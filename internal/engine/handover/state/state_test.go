@@ -254,3 +254,26 @@ func (w *walk) end() {
 		w.Errorf("left: %v\n%s", w.published, &w.m)
 	}
 }
+
+// String lists the transfers and the requests with tickets, a line each.
+func (m *Machine) String() string {
+	var b strings.Builder
+	for _, t := range slices.Sorted(maps.Keys(m.pins)) {
+		p := m.pins[t]
+		how := "unpinned"
+		switch {
+		case p.published:
+			how = "published"
+		case m.ahead[p.request] == t:
+			how = "ahead"
+		}
+		fmt.Fprintf(&b, "transfer %d of %d: blocks %v, %s\n", t, p.request, p.blocks.Blocks, how)
+	}
+	for _, request := range slices.Sorted(maps.Keys(m.tickets)) {
+		fmt.Fprintf(&b, "ticket of %d\n", request)
+	}
+	for _, request := range slices.Sorted(maps.Keys(m.fetching)) {
+		fmt.Fprintf(&b, "fetching %d\n", request)
+	}
+	return b.String()
+}

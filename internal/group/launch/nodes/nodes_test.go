@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
 
 // roleVariable makes the test binary a node of its own, to be killed: "driver ADDRESS" is node 0 of
@@ -110,22 +109,7 @@ func groupOptions(l executor.Launcher, ranks int) executor.Options {
 }
 
 // journal is a log that a test reads.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
-}
+type journal struct{ synctext.Buffer }
 
 func (j *journal) log() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 

@@ -19,7 +19,6 @@ type Group interface {
 	Ranks() int
 	Barrier() error
 	AllReduce(x []float32) error
-	ReduceScatter(dst, x []float32) error
 	AllGather(dst, x []float32) error
 	AllToAllV(dst, x []float32, counts, got []int, meanwhile func()) ([]float32, error)
 	AllToAll(dst, x []float32, counts, lengths []int) error
@@ -89,9 +88,9 @@ func Script(g Group, seed uint64, operations, maxElements int) error {
 	return nil
 }
 
-// ScriptStep runs one operation of a script: a kind below 4 is one of those without a sum, 5 a
-// reduce-scatter, 6 messages, 8 all-to-alls there and back, the rest all-reduces. Where the sum
-// over the ranks is not defined, an all-gather takes its place.
+// ScriptStep runs one operation of a script: a kind below 4 is one of those without a sum, 6
+// messages, 8 all-to-alls there and back, the rest all-reduces. Where the sum over the ranks is not
+// defined, an all-gather takes its place.
 func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 	x := Contribution(g.Rank(), n, seed)
 	all := func() []float32 {
@@ -130,14 +129,6 @@ func ScriptStep(g Group, kind, root, n int, seed uint64) error {
 		want := Contribution(root, n, seed)
 		copy(collective.Bytes(want)[len(b):], collective.Bytes(x)[len(b):])
 		return SameBits(x, want)
-	case 5:
-		each := n / g.Ranks()
-		dst, x := make([]float32, each), x[:each*g.Ranks()]
-		if err := g.ReduceScatter(dst, x); err != nil {
-			return err
-		}
-		want := ExpectedSum(g.Ranks(), n, seed)
-		return SameBits(dst, want[g.Rank()*each:(g.Rank()+1)*each])
 	case 6:
 		return messages(g, root, n, seed)
 	case 8:

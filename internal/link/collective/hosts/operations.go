@@ -62,21 +62,8 @@ func (g *Group) sum(dst, all []float32) {
 	collective.SumTree(dst, g.parts)
 }
 
-// ReduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
-// ranks, one after the other, each of the length of dst. The bits are those of AllReduce.
-func (g *Group) ReduceScatter(dst, x []float32) error {
-	g.mu.Lock()
-	if len(x) != g.ranks*len(dst) {
-		err := collective.BadLength(collective.ReduceScatter, len(x), g.ranks, len(dst))
-		return g.end(collective.ReduceScatter, err)
-	}
-	err := collective.CheckSum(g.ranks)
-	if err == nil {
-		err = g.reduceScatter(dst, x)
-	}
-	return g.end(collective.ReduceScatter, err)
-}
-
+// reduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
+// ranks, one after the other, each of the length of dst.
 func (g *Group) reduceScatter(dst, x []float32) error {
 	for p := range g.equal {
 		g.equal[p] = len(dst)

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -155,41 +154,6 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-func TestAbort(t *testing.T) {
-	gs := group(t, 4, 4096, Options{Timeout: time.Minute})
-	cause := errors.New("driver link is down")
-	go func() {
-		time.Sleep(20 * time.Millisecond)
-		gs[3].Abort(cause)
-		gs[3].Abort(errors.New("a later cause"))
-	}()
-	start := time.Now()
-	errs := collectivetest.Each(gs[:3], func(g *Group) error {
-		return g.AllReduce(make([]float32,
-			10))
-	})
-	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("took %v", took)
-	}
-	for r, err := range errs {
-		var e *collective.Error
-		if !errors.As(err, &e) || e.Rank != r || e.Op != "all-reduce" || !errors.Is(err,
-			collective.ErrAborted) {
-			t.Errorf("rank %d: %v", r, err)
-		}
-		if !strings.Contains(err.Error(), "aborted by rank 3") || !strings.Contains(err.Error(),
-			cause.Error()) {
-			t.Errorf("rank %d does not say why: %v", r, err)
-		}
-	}
-	if err := gs[3].Barrier(); !errors.Is(err, collective.ErrAborted) || !errors.Is(err, cause) {
-		t.Errorf("on the aborting rank: %v", err)
-	}
-	if err := gs[0].Barrier(); !errors.Is(err, collective.ErrAborted) {
-		t.Errorf("later operation: %v", err)
-	}
-}
-
 // TestAbortRace aborts at random moments of busy groups: no rank may hang.
 func TestAbortRace(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
@@ -212,38 +176,6 @@ func TestAbortRace(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-	}
-}
-
-func TestTimeoutNamesMissing(t *testing.T) {
-	t.Parallel()
-	// both of the others must begin within it
-	gs := group(t, 4, 4096, Options{Timeout: 3 * time.Second})
-	late := []*Group{gs[0], gs[2]}
-	first := 0
-	for i, err := range collectivetest.Each(late,
-		func(g *Group) error { return g.AllReduce(make([]float32, 4)) }) {
-		var e *collective.Error
-		if !errors.As(err, &e) {
-			t.Fatalf("rank %d: %v", late[i].rank, err)
-		}
-		if errors.Is(err, collective.ErrTimeout) {
-			first++
-			if fmt.Sprint(e.Missing) != "[1 3]" || !strings.Contains(err.Error(), "all-reduce") ||
-				!strings.Contains(err.Error(), "rank 1, 3") {
-				t.Errorf("rank %d: %v", late[i].rank, err)
-			}
-		} else if !errors.Is(err, collective.ErrAborted) {
-			t.Errorf("rank %d: %v", late[i].rank, err)
-		}
-	}
-	if first == 0 {
-		t.Error("no rank reported the timeout")
-	}
-	// The late ranks learn what happened without a timeout of their own.
-	if err := gs[1].AllReduce(make([]float32, 4)); !errors.Is(err, collective.ErrAborted) ||
-		!strings.Contains(err.Error(), "timed out") {
-		t.Errorf("late rank: %v", err)
 	}
 }
 
@@ -287,75 +219,14 @@ func TestCloseDuringOperation(t *testing.T) {
 	}
 }
 
-func TestMismatch(t *testing.T) {
-	tests := []struct {
-		name string
-		ops  [2]func(*Group) error
-		want string
-	}{
-		{"sizes", [2]func(*Group) error{
-			func(g *Group) error { return g.AllReduce(make([]float32, 3)) },
-			func(g *Group) error { return g.AllReduce(make([]float32, 4)) },
-		}, "all-reduce of 12 bytes"},
-		{"operations", [2]func(*Group) error{
-			func(g *Group) error { return g.AllReduce(nil) },
-			func(g *Group) error { return g.Barrier() },
-		}, "barrier of 0 bytes"},
-		{"roots", [2]func(*Group) error{
-			func(g *Group) error { return g.Broadcast(make([]byte, 3), 0) },
-			func(g *Group) error { return g.Broadcast(make([]byte, 3), 1) },
-		}, "root"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			gs := group(t, 2, 4096, Options{Timeout: time.Minute})
-			errs := collectivetest.Each(gs, func(g *Group) error {
-				if err := tt.ops[g.rank](g); err != nil {
-					return err
-				}
-				return g.Barrier() // a root finds out in the next step
-			})
-			found := false
-			for _, err := range errs {
-				if err == nil {
-					t.Error("a rank did not notice")
-				} else if errors.Is(err, collective.ErrMismatch) && strings.Contains(err.Error(),
-					tt.want) {
-					found = true
-				}
-			}
-			if !found {
-				t.Errorf("got %v", errs)
-			}
-		})
-	}
-}
-
-func TestBadArguments(t *testing.T) {
-	for name, op := range map[string]func(*Group) error{
-		"all-gather of 2 elements from each of 1 ranks into 3": func(
-			g *Group) error {
-			return g.AllGather(make([]float32, 3), make([]float32, 2))
-		},
-		"gather of 2 elements from each of 1 ranks into 1": func(
-			g *Group) error {
-			return g.Gather(make([]float32, 1), make([]float32, 2), 0)
-		},
-		"root 1 of 1 ranks":  func(g *Group) error { return g.Broadcast(nil, 1) },
-		"root -1 of 1 ranks": func(g *Group) error { return g.Gather(nil, nil, -1) },
-	} {
-		err := op(group(t, 1, 1, Options{})[0])
-		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("want %q, got %v", name, err)
-		}
-	}
-}
-
 func TestContract(t *testing.T) {
 	make := func(t *testing.T, ranks int, timeout time.Duration) []*Group {
 		return group(t, ranks, 4096, Options{Timeout: timeout})
 	}
 	collectivetest.Contract(t, 0, make)
+	collectivetest.Ends(t, make)
+	collectivetest.Mismatch(t, make)
+	collectivetest.BadArguments(t, make)
 }
 
 // TestNeighbours does not spin where more ranks than a group's own share the processors.

@@ -195,50 +195,6 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	return nil
 }
 
-// ReduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
-// ranks, one after the other, each of the length of dst. The bits are those of AllReduce.
-func (g *Group) ReduceScatter(dst, x []float32) error {
-	if err := g.begin(collective.ReduceScatter); err != nil {
-		return err
-	}
-	if len(x) != g.ranks*len(dst) {
-		err := collective.BadLength(collective.ReduceScatter, len(x), g.ranks, len(dst))
-		return g.end(collective.ReduceScatter, err)
-	}
-	return g.end(collective.ReduceScatter, g.reduceScatter(dst, x))
-}
-
-func (g *Group) reduceScatter(dst, x []float32) error {
-	if err := collective.CheckSum(g.ranks); err != nil {
-		return err
-	}
-	t := collective.Tag(collective.ReduceScatter, 0, 4*len(x))
-	each := g.seg.slot / 4 / g.ranks
-	for at, first := 0, true; first || at < len(dst); first = false {
-		n := min(len(dst)-at, each)
-		parity, err := g.enter()
-		if err != nil {
-			return err
-		}
-		own := collective.Floats(g.seg.buffer(g.rank, parity))
-		for p := range g.ranks {
-			if p != g.rank {
-				copy(own[p*n:(p+1)*n], x[p*len(dst)+at:])
-			}
-		}
-		if err := g.publish(parity, t); err != nil {
-			return err
-		}
-		if err := g.meetAll(parity); err != nil {
-			return err
-		}
-		copy(dst[at:at+n], x[g.rank*len(dst)+at:])
-		g.sum(dst[at:at+n], parity, g.rank*n)
-		at += n
-	}
-	return nil
-}
-
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {

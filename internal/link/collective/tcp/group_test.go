@@ -252,6 +252,19 @@ func TestContract(t *testing.T) {
 	}
 }
 
+func TestEnds(t *testing.T) {
+	for name, l := range links() {
+		make := func(t *testing.T, ranks int, timeout time.Duration) []*Group {
+			return group(t, ranks, l, Options{Timeout: timeout})
+		}
+		t.Run(name, func(t *testing.T) { collectivetest.Ends(t, make) })
+		if name == "tcp" {
+			collectivetest.Mismatch(t, make)
+			collectivetest.BadArguments(t, make)
+		}
+	}
+}
+
 // TestMoved wants long messages to be seen as they come: a count for each frame at least.
 func TestMoved(t *testing.T) {
 	const ranks, n = 2, 1 << 20

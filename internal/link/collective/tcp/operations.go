@@ -203,37 +203,6 @@ func (g *Group) checkSum() error {
 	return collective.CheckSum(g.ranks)
 }
 
-// ReduceScatter sets dst to this rank's part of the sum of x over the ranks: x is the parts of all
-// ranks, one after the other, each of the length of dst. The bits are those of AllReduce.
-func (g *Group) ReduceScatter(dst, x []float32) error {
-	if err := g.begin(collective.ReduceScatter); err != nil {
-		return err
-	}
-	if len(x) != g.ranks*len(dst) {
-		err := collective.BadLength(collective.ReduceScatter, len(x), g.ranks, len(dst))
-		return g.end(collective.ReduceScatter, err)
-	}
-	return g.end(collective.ReduceScatter, g.reduceScatter(dst, x))
-}
-
-func (g *Group) reduceScatter(dst, x []float32) error {
-	if err := g.checkSum(); err != nil {
-		return err
-	}
-	s := g.next(collective.Tag(collective.ReduceScatter, 0, 4*len(x)))
-	g.grow(len(dst))
-	for _, p := range g.peers {
-		p.out = collective.Bytes(x[p.rank*len(dst) : (p.rank+1)*len(dst)])
-		p.in, p.wants = g.scratch[p.rank][:4*len(dst)], true
-	}
-	if err := g.exchange(s); err != nil {
-		return err
-	}
-	copy(dst, x[g.rank*len(dst):])
-	g.sum(dst, 0)
-	return nil
-}
-
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
 // All x are of the same length. Other ranks than the root do not wait for each other, nor for the
 // root to finish, but for a message of many frames to be on its way.

@@ -2,14 +2,13 @@ package fanin
 
 import (
 	"errors"
-	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/queue/link"
+	"github.com/eagleray/eagleray/internal/link/queue/queuetest"
 )
 
 // TestCloseWhileReceiving ends a Recv without a deadline, a Send that waits for room, and
@@ -18,7 +17,7 @@ func TestCloseWhileReceiving(t *testing.T) {
 	for _, shape := range shapes {
 		t.Run(shape, func(t *testing.T) {
 			_, _ = connection(t) // the runtime's poller stays open from the first socket on
-			before := count(t)
+			before := queuetest.Counted(t)
 			for round := range 6 {
 				g := newGroup(t, shape, link.Options{Window: 64 << 10})
 				if round%2 == 0 { // a record was given and not taken
@@ -65,7 +64,7 @@ func TestCloseWhileReceiving(t *testing.T) {
 				g.close()
 			}
 			for until := soon(); ; time.Sleep(5 * time.Millisecond) {
-				after := count(t)
+				after := queuetest.Counted(t)
 				if after[0] <= before[0] && after[1] <= before[1] {
 					break
 				}
@@ -75,15 +74,4 @@ func TestCloseWhileReceiving(t *testing.T) {
 			}
 		})
 	}
-}
-
-// count returns how many goroutines and descriptors there are.
-func count(t *testing.T) [2]int {
-	t.Helper()
-	runtime.GC()
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return [2]int{runtime.NumGoroutine(), len(fds)}
 }

@@ -54,15 +54,16 @@ func (l *Listener) shake(raw net.Conn) (c *Conn, id Identity, fresh bool, err er
 		conn = t
 	}
 	c = &Conn{Conn: conn, Local: local}
-	g := l.o.gate(func(id Identity) (Session, error) {
-		var err error
-		if l.o.Shared && id.Resume == nil {
-			c.Session = newSession()
-			return c.Session, nil
-		}
-		c.Session, fresh, err = l.ranks.register(id, c)
-		return c.Session, err
-	})
+	g := &gate{instance: l.o.Instance, token: l.o.Token, world: l.o.World, binary: l.o.Binary,
+		register: func(id Identity) (Session, error) {
+			var err error
+			if l.o.Shared && id.Resume == nil {
+				c.Session = newSession()
+				return c.Session, nil
+			}
+			c.Session, fresh, err = l.ranks.register(id, c)
+			return c.Session, err
+		}}
 	c.Peer, _, err = serve(conn, binding, g)
 	return c, c.Peer, fresh, err
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/sys/memfile"
 )
 
 // Conn is an authenticated connection. Nothing was read beyond the handshake.
@@ -130,7 +132,7 @@ func (c *Conn) RecvFile() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive file: %w", err)
 	}
-	files := descriptors(control[:controlled])
+	files := memfile.Passed(control[:controlled])
 	discard := func() {
 		for _, fd := range files {
 			unix.Close(fd)
@@ -154,22 +156,6 @@ func (c *Conn) RecvFile() (*os.File, error) {
 		return nil, ErrNoPassing
 	}
 	return os.NewFile(uintptr(files[0]), "passed"), nil
-}
-
-// descriptors returns those in a control message; the kernel has installed them in this process,
-// whatever else the message holds. Go asks for close-on-exec.
-func descriptors(control []byte) []int {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return nil
-	}
-	var all []int
-	for _, m := range messages {
-		if fds, err := unix.ParseUnixRights(&m); err == nil {
-			all = append(all, fds...)
-		}
-	}
-	return all
 }
 
 // PeerPID is the peer's process in this process's PID namespace; 0 when it has none there or is not

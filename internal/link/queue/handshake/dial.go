@@ -167,38 +167,3 @@ func timeoutOf(ctx context.Context, err error) error {
 	}
 	return refuse(Timeout, "%v", err)
 }
-
-// Server runs the driver's half over a stream that is already connected, the other end of Client's.
-// Only Instance, Token, World, Binary and Deadline of o are used, and the rank may be any of the
-// world's: the caller compares Peer. It closes c when it fails.
-func Server(ctx context.Context, c net.Conn, o Options) (*Conn, error) {
-	if err := o.check(); err != nil {
-		c.Close()
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, o.Deadline)
-	defer cancel()
-	stop := guard(ctx, c)
-	defer stop()
-	var binding []byte
-	u, local := c.(*net.UnixConn)
-	if local {
-		binding = unixBinding
-		if err := checkUser(u); err != nil {
-			c.Close()
-			return nil, err
-		}
-	}
-	g := o.gate(func(id Identity) (Session, error) {
-		if id.Resume != nil {
-			return Session{}, refuse(UnknownSession, "an inherited stream cannot be resumed")
-		}
-		return newSession(), nil
-	})
-	id, session, err := serve(c, binding, g)
-	if err != nil {
-		c.Close()
-		return nil, timeoutOf(ctx, err)
-	}
-	return &Conn{Conn: c, Peer: id, Session: session, Local: local}, nil
-}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eagleray/eagleray/internal/link/queue/queuetest"
 )
 
 // socketPair returns the two ends of a unix stream, as a child inherits one.
@@ -57,7 +59,7 @@ func mapped(t testing.TB, f *os.File, size int) []byte {
 
 // TestPassFile passes memory and writes through both mappings.
 func TestPassFile(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	f := listen(t, nil)
 	d, w := f.meet(t, f.Endpoint(), Identity{Rank: 1})
 	mem := memfd(t, 4096)
@@ -146,7 +148,7 @@ func TestPassedTooMuch(t *testing.T) {
 	defer b.Close()
 	mem := memfd(t, 1)
 	defer mem.Close()
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	w := &Conn{Conn: b, Local: true}
 	fd := int(mem.Fd())
 	for _, c := range []struct {

@@ -10,36 +10,19 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/eagleray/eagleray/internal/link/queue/queuetest"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
-
-// journal collects log lines.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
-}
 
 type fixture struct {
 	*Listener
 	token Token
-	log   journal
+	log   synctext.Buffer
 }
 
 // listen starts a driver on both transports.
@@ -113,7 +96,7 @@ func talk(t testing.TB, a, b net.Conn) {
 }
 
 func TestWorkersArrive(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	both(t, func(t *testing.T, network string) {
 		f := listen(t, func(o *Options) { o.Binary = [32]byte{7} })
 		seen := map[Session]bool{}
@@ -296,7 +279,7 @@ func TestOneOfMany(t *testing.T) {
 // TestSilentCrowd opens 200 silent connections to each transport; a good worker is not delayed, and
 // no more than MaxPending are kept.
 func TestSilentCrowd(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	f := listen(t, func(o *Options) { o.MaxPending, o.Deadline = 64, 20*time.Second })
 	var crowd []net.Conn
 	for range 200 {
@@ -414,7 +397,7 @@ func isFinal(err error) bool {
 
 // TestSilentDriver bounds the worker's wait, by deadline and by cancellation.
 func TestSilentDriver(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -437,50 +420,8 @@ func TestSilentDriver(t *testing.T) {
 	}
 }
 
-func TestPair(t *testing.T) {
-	defer noLeaks(t)()
-	token, instance := NewToken(), NewInstance()
-	o := Options{Instance: instance, Token: token, World: 4, Deadline: time.Second}
-	run := func(id Identity, token Token) (d, w *Conn, derr, werr error) {
-		a, b := socketPair(t)
-		done := make(chan struct{})
-		go func() {
-			d, derr = Server(short(t), a, o)
-			close(done)
-		}()
-		w, werr = Client(short(t), b, token, id)
-		<-done
-		return
-	}
-	d, w, err, werr := run(Identity{Instance: instance, Rank: 3, PID: 9}, token)
-	if err != nil || werr != nil {
-		t.Fatal(err, werr)
-	}
-	if d.Peer.Rank != 3 || d.Peer.PID != 9 || !d.Local || !w.Local || d.Session != w.Session {
-		t.Errorf("%+v %+v", d, w)
-	}
-	talk(t, d, w)
-	d.Close()
-	w.Close()
-	for _, c := range []struct {
-		id    Identity
-		token Token
-		want  Reason
-	}{
-		{Identity{Instance: instance, Rank: 4}, token, RankOutOfRange},
-		{Identity{Instance: instance}, NewToken(), BadToken},
-		{Identity{Instance: "other"}, token, OtherInstance},
-		{Identity{Instance: instance, Resume: &Resume{}}, token, UnknownSession},
-	} {
-		if _, _, err, werr := run(c.id, c.token); !errors.Is(err, c.want) ||
-			!errors.Is(werr, c.want) {
-			t.Errorf("%+v: %v, %v", c.id, err, werr)
-		}
-	}
-}
-
 func TestClose(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	f := listen(t, nil)
 	silent, _ := net.Dial("tcp", f.Endpoint().TCP)
 	defer silent.Close()
@@ -642,35 +583,6 @@ func TestFaucet(t *testing.T) {
 	}
 	if ok, n := f.open(now.Add(time.Second)); !ok || n != 10 {
 		t.Errorf("%v, %d suppressed", ok, n)
-	}
-}
-
-// noLeaks returns a check that as many goroutines and descriptors are left as there are now.
-func noLeaks(t testing.TB) func() {
-	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		l.Close() // the runtime keeps its poller's descriptors from the first socket on
-	}
-	count := func() (int, int) {
-		fds, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return runtime.NumGoroutine(), len(fds)
-	}
-	goroutines, fds := count()
-	return func() {
-		t.Helper()
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			g, f := count()
-			if g <= goroutines && f <= fds {
-				return
-			}
-			if time.Now().After(end) {
-				buf := make([]byte, 1<<16)
-				t.Fatalf("%d goroutines and %d descriptors, before %d and %d\n%s", g, f, goroutines,
-					fds, buf[:runtime.Stack(buf, true)])
-			}
-		}
 	}
 }
 

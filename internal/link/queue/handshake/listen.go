@@ -63,11 +63,6 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (o *Options) gate(register func(Identity) (Session, error)) *gate {
-	return &gate{instance: o.Instance, token: o.Token, world: o.World, binary: o.Binary,
-		register: register}
-}
-
 // Listener accepts and authenticates the workers of a driver.
 type Listener struct {
 	o         Options

@@ -18,7 +18,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -81,18 +80,6 @@ const (
 	// Down is the end.
 	Down
 )
-
-func (s State) String() string {
-	switch s {
-	case Up:
-		return "up"
-	case Cut:
-		return "cut"
-	case Down:
-		return "down"
-	}
-	return fmt.Sprintf("state %d", uint8(s))
-}
 
 // Redial makes a new connection for a worker whose old one was cut: handshake.Dial with r in its
 // identity. It must end with ctx.

@@ -32,7 +32,7 @@ func TestRecords(t *testing.T) {
 	const repliesPer = 8
 	for readers, part := range map[int]int{1: 2, 2: 4, 5: 4} {
 		t.Run(fmt.Sprint(readers), func(t *testing.T) {
-			defer noLeaks(t)()
+			defer queuetest.NoLeaks(t)()
 			n := total / part
 			var drivers, workers []*Link
 			for range readers {

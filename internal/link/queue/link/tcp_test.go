@@ -7,13 +7,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/queue/queuetest"
 )
 
 // proxy forwards TCP connections and can cut them all.
@@ -142,7 +142,7 @@ func (e *engine) close() {
 // TestTLSCut runs both directions over TCP and TLS while a proxy resets the connection again and
 // again.
 func TestTLSCut(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	// On a busy machine, or with the race detector, many cuts may follow each other before a
 	// handshake is through.
 	e := newEngine(t, Options{Window: 1 << 20, Grace: 20 * time.Second})
@@ -181,7 +181,7 @@ func TestTLSCut(t *testing.T) {
 
 // TestTLSGone forgets a worker: its session cannot be resumed, and both ends say why they are down.
 func TestTLSGone(t *testing.T) {
-	defer noLeaks(t)()
+	defer queuetest.NoLeaks(t)()
 	e := newEngine(t, Options{Grace: 3 * time.Second})
 	defer e.close()
 	e.listener.Deregister(1)
@@ -192,34 +192,6 @@ func TestTLSGone(t *testing.T) {
 	if _, err := e.driver.Recv(time.Time{}); !errors.Is(err, ErrCut) ||
 		!strings.Contains(err.Error(), "3s") {
 		t.Error(err)
-	}
-}
-
-// noLeaks returns a check that as many goroutines and descriptors are left as there are now.
-func noLeaks(t testing.TB) func() {
-	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		l.Close() // the runtime keeps its poller's descriptors from the first socket on
-	}
-	count := func() (int, int) {
-		fds, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return runtime.NumGoroutine(), len(fds)
-	}
-	goroutines, fds := count()
-	return func() {
-		for end := in(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			g, f := count()
-			if g <= goroutines && f <= fds {
-				return
-			}
-			if time.Now().After(end) {
-				buf := make([]byte, 1<<16)
-				t.Fatalf("%d goroutines and %d descriptors, before %d and %d\n%s", g, f, goroutines,
-					fds, buf[:runtime.Stack(buf, true)])
-			}
-		}
 	}
 }
 

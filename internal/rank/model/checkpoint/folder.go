@@ -195,6 +195,18 @@ func (e embedded) Map(name string) (*View, error) {
 	return &View{Data: data}, err
 }
 
+// single is a Folder in which one file has the name of a model's weights.
+type single struct {
+	Folder
+	name string
+}
+
+// Single returns a folder of one file, under the name of a model's weights.
+func Single(f Folder, name string) Folder { return single{f, name} }
+
+func (s single) Names() []string           { return []string{weightsFile} }
+func (s single) Map(string) (*View, error) { return s.Folder.Map(s.name) }
+
 // plainName reports whether name is that of a file in the folder itself.
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")

@@ -70,7 +70,7 @@ func Open(folder checkpoint.Folder) (*Adapter, *checkpoint.Checkpoint, error) {
 		return nil, nil, fmt.Errorf("%s has no %s: pickled weights are not read",
 			folder.Location(), WeightsFile)
 	}
-	c, err := checkpoint.Open(single{folder})
+	c, err := checkpoint.Open(checkpoint.Single(folder, WeightsFile))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,17 +80,6 @@ func Open(folder checkpoint.Folder) (*Adapter, *checkpoint.Checkpoint, error) {
 	}
 	return a, c, nil
 }
-
-// single is a folder in which the adapter's weights have the name of a model's.
-type single struct{ checkpoint.Folder }
-
-const wholeFile = "model.safetensors"
-
-// Names implements checkpoint.Folder.
-func (s single) Names() []string { return []string{wholeFile} }
-
-// Map implements checkpoint.Folder.
-func (s single) Map(string) (*checkpoint.View, error) { return s.Folder.Map(WeightsFile) }
 
 // part says which matrix of which module a tensor of the file is.
 func part(tensor string) (module string, b, ok bool) {
