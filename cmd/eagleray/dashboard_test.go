@@ -18,7 +18,7 @@ import (
 var sizes = []struct {
 	name          string
 	width, height int
-}{{"narrow", 380, 820}, {"wide", 1600, 1000}}
+}{{"narrow", 360, 820}, {"wide", 1600, 1000}}
 
 // fits fails if the page can be scrolled sideways.
 func (b *browser) fits(name string) {
