@@ -169,6 +169,80 @@ func TestDashboard(t *testing.T) {
 	b.clean(base)
 }
 
+// TestDashboardWhileItAnswers does to a conversation what can be done while an answer of it comes.
+func TestDashboardWhileItAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t)
+	b.resize(1600, 1000, "light")
+	b.open(base + "/")
+	b.until("document.querySelector('#chat-model option')")
+	const kept = "Object.keys(localStorage).filter((k) => k.startsWith('eagleray-chat-'))" +
+		".map((k) => JSON.parse(localStorage[k]))"
+	ask := func() {
+		b.eval("document.getElementById('chat-text').focus()")
+		b.write("What does os.Open do?")
+		b.press("Enter", "\r", 13)
+	}
+	click := func(within, label string) {
+		b.eval("[...document.querySelectorAll('" + within + " button')].find((e) => " +
+			"e.textContent === '" + label + "').click()")
+	}
+
+	// What a reload breaks off says nothing of the server.
+	b.eval("document.getElementById('chat-text').focus()")
+	b.write("What does os.Open do?")
+	b.eval("document.querySelector('.composer').requestSubmit(); location.reload()")
+	b.until("document.querySelector('.chats .open')")
+	b.eval("document.querySelector('.chats .open').click()")
+	b.until("document.querySelector('.answer .tools:not([hidden])')")
+	if got := b.eval("document.querySelector('.answer .wrong').textContent"); got != `""` {
+		t.Errorf("an answer broken off by a reload says %s", got)
+	}
+	b.eval("localStorage.clear()")
+	b.eval("location.reload()")
+	b.until("document.querySelector('#chat-model option') && !document.querySelector('.answer')")
+
+	// From here on answers begin, and go on until they are stopped.
+	b.eval(`{
+		const real = fetch;
+		window.fetch = (path, init) => path !== "v1/chat/completions" ? real(path, init) :
+			Promise.resolve(new Response(new ReadableStream({ start(c) {
+				const chunk = { choices: [{ delta: { content: "It " } }] };
+				c.enqueue(new TextEncoder().encode("data: " + JSON.stringify(chunk) + "\n\n"));
+				init.signal.addEventListener("abort", () => c.error(init.signal.reason));
+			} })));
+	}`)
+	ask()
+	b.until("document.querySelector('.answer > .text').innerText === 'It'")
+	b.eval("document.querySelector('.chats .open').click()") // the one that is shown
+	b.until("document.querySelector('.answer > .text').innerText === 'It'")
+	click(".chats", "Rename")
+	b.write("Open")
+	click(".composer", "Stop")
+	b.until("document.querySelector('.answer .tools:not([hidden])')")
+	b.write("ing")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelector('.chats .open').textContent === 'Opening'")
+	if got := b.eval(kept + ".map((c) => c.title + ': ' + c.nodes[c.head].content)"); got !=
+		`["Opening: It "]` {
+		t.Errorf("kept are %s", got)
+	}
+	click(".answer", "Regenerate")
+	b.until("!document.querySelector('.composer button:not(.primary)[hidden]')")
+	b.eval("window.confirm = () => true")
+	click(".chats", "Delete")
+	b.until("document.querySelector('.welcome') && document.querySelector('button.primary')" +
+		".hidden === false")
+	b.eval("new Promise((r) => setTimeout(r, 50))")
+	if got := b.eval(kept + ".length"); got != "0" {
+		t.Errorf("a conversation is kept that was deleted while an answer came: %s", got)
+	}
+	b.clean(base)
+}
+
 // TestDashboardOfSeveralEngines shows ranks by engine, and which engine has failed.
 func TestDashboardOfSeveralEngines(t *testing.T) {
 	if testing.Short() {
