@@ -230,6 +230,16 @@ func TestDashboardWhileItAnswers(t *testing.T) {
 		`["Opening: It "]` {
 		t.Errorf("kept are %s", got)
 	}
+	python := b.eval(`new Promise((copied) => {
+		const clipboard = { writeText: async (text) => copied(text) };
+		Object.defineProperty(navigator, "clipboard", { value: clipboard });
+		[...document.querySelectorAll(".answer button")].find((e) =>
+			e.textContent === "Copy as Python").click();
+	})`)
+	if !strings.Contains(python, `extra_body={\"return_metrics\": True}`) {
+		t.Errorf("the program has a field that OpenAI's client has no parameter for: %s", python)
+	}
+
 	click(".answer", "Regenerate")
 	b.until("!document.querySelector('.composer button:not(.primary)[hidden]')")
 	b.eval("window.confirm = () => true")
