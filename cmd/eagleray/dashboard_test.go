@@ -253,6 +253,35 @@ func TestDashboardWhileItAnswers(t *testing.T) {
 	b.clean(base)
 }
 
+// TestDashboardRightToLeft: a text has the direction of its first letter, and code its own.
+func TestDashboardRightToLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t)
+	b.resize(1600, 1000, "light")
+	b.open(base + "/")
+	b.eval(`{
+		const nodes = [{ role: "user", content: "שלום, Paris." }, { role: "assistant",
+			finish: "stop", content: "שלום, Paris.\n\n- א\n\n> א\n\nParis, שלום.\n\n    # א" }];
+		nodes.forEach((n, i) => Object.assign(n, { id: String(i), parent: i ? "0" : null }));
+		localStorage.setItem("eagleray-chat-1", JSON.stringify({ id: "1", title: "שלום, Paris.",
+			changed: 1, head: "1", nodes: { ...nodes } }));
+	}`)
+	b.eval("location.reload()")
+	b.until("document.querySelector('.chats .open')")
+	b.eval("document.querySelector('.chats .open').click()")
+	b.eval("document.getElementById('chat-text').value = 'שלום, Paris.'")
+	if got := b.eval("[...document.querySelectorAll('.user .text, .answer > .text > *, " +
+		"#chat-text')].map((e) => getComputedStyle(e).direction)"); got !=
+		`["rtl","rtl","rtl","rtl","ltr","ltr","rtl"]` {
+		t.Errorf("directions %s", got)
+	}
+	b.looks("right-to-left")
+	b.clean(base)
+}
+
 // TestDashboardOfSeveralEngines shows ranks by engine, and which engine has failed.
 func TestDashboardOfSeveralEngines(t *testing.T) {
 	if testing.Short() {

@@ -31,6 +31,7 @@ export function chat(section, about) {
   const text = h("textarea", {
     id: "chat-text",
     rows: "1",
+    dir: "auto",
     placeholder: "Ask the model",
     "aria-describedby": "chat-hint",
     onkeydown: pressed,
