@@ -249,6 +249,8 @@ var sharedRefusals = map[string]refusal{
 		"structured_outputs", "must have one of"},
 	"two structured outputs": {`"structured_outputs":{"regex":"a","json":{}}`,
 		"structured_outputs.json", "cannot be used together"},
+	"two regexes": {`"guided_regex":"a","structured_outputs":{"regex":"b"}`,
+		"guided_regex", "cannot be used together"},
 	"two constraints": {`"guided_regex":"a","response_format":{"type":"json_object"}`,
 		"guided_regex", "cannot be used together"},
 	"regex is no string": {`"structured_outputs":{"regex":1}`,
