@@ -443,6 +443,8 @@ var chatRefusals = map[string]refusal{
 		"max_completion_tokens", "maximum context length"},
 	"prompt fills context": {`"messages":[{"role":"user","content":"` +
 		strings.Repeat("hello ", 300) + `"}]`, "messages", "maximum context length"},
+	"tools with a long name": {hiChat + `,"tools":[{"type":"function","function":{"name":"` +
+		strings.Repeat("f", 129) + `"}}]`, "tools", "1 to 128 letters"},
 	"tools empty":  {hiChat + `,"tools":[]`, "tools", "empty array"},
 	"tools object": {hiChat + `,"tools":{}`, "tools", "array"},
 	"tools without name": {hiChat + `,"tools":[{"type":"function"}]`, "tools",

@@ -246,6 +246,9 @@ func TestNamespaces(t *testing.T) {
 			`{"name": "n__f", "arguments": {"x": 1}}`+"\n</tool_call>"),
 		func(o *Options) { o.Info.MaxModelLen = 2048 })
 	t.Cleanup(s.Close)
+	long := strings.Repeat("n", 60)
+	s.ok(t, responses.ResponsesPath, `{`+hiInput+`,"tools":[{"type":"namespace","name":"`+long+
+		`","tools":[{"type":"function","name":"`+long+`"}]}]}`)
 	const tools = `"tools":[{"type":"web_search","external_web_access":true},` +
 		`{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f",` +
 		`"strict":false,"parameters":{"type":"object"}}]},{"type":"function","name":"f"}]`
