@@ -18,7 +18,7 @@ import (
 var sizes = []struct {
 	name          string
 	width, height int
-}{{"narrow", 380, 820}, {"wide", 1600, 1000}}
+}{{"narrow", 360, 820}, {"wide", 1600, 1000}}
 
 // fits fails if the page can be scrolled sideways.
 func (b *browser) fits(name string) {
@@ -166,6 +166,119 @@ func TestDashboard(t *testing.T) {
 		t.Errorf("the report has %q, the page %q", got, table)
 	}
 	b.looks("report")
+	b.clean(base)
+}
+
+// TestDashboardWhileItAnswers does to a conversation what can be done while an answer of it comes.
+func TestDashboardWhileItAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t)
+	b.resize(1600, 1000, "light")
+	b.open(base + "/")
+	b.until("document.querySelector('#chat-model option')")
+	const kept = "Object.keys(localStorage).filter((k) => k.startsWith('eagleray-chat-'))" +
+		".map((k) => JSON.parse(localStorage[k]))"
+	ask := func() {
+		b.eval("document.getElementById('chat-text').focus()")
+		b.write("What does os.Open do?")
+		b.press("Enter", "\r", 13)
+	}
+	click := func(within, label string) {
+		b.eval("[...document.querySelectorAll('" + within + " button')].find((e) => " +
+			"e.textContent === '" + label + "').click()")
+	}
+
+	// What a reload breaks off says nothing of the server.
+	b.eval("document.getElementById('chat-text').focus()")
+	b.write("What does os.Open do?")
+	b.eval("document.querySelector('.composer').requestSubmit(); location.reload()")
+	b.until("document.querySelector('.chats .open')")
+	b.eval("document.querySelector('.chats .open').click()")
+	b.until("document.querySelector('.answer .tools:not([hidden])')")
+	if got := b.eval("document.querySelector('.answer .wrong').textContent"); got != `""` {
+		t.Errorf("an answer broken off by a reload says %s", got)
+	}
+	b.eval("localStorage.clear()")
+	b.eval("location.reload()")
+	b.until("document.querySelector('#chat-model option') && !document.querySelector('.answer')")
+
+	// From here on answers begin, and go on until they are stopped.
+	b.eval(`{
+		const real = fetch;
+		window.fetch = (path, init) => path !== "v1/chat/completions" ? real(path, init) :
+			Promise.resolve(new Response(new ReadableStream({ start(c) {
+				const chunk = { choices: [{ delta: { content: "It " } }] };
+				c.enqueue(new TextEncoder().encode("data: " + JSON.stringify(chunk) + "\n\n"));
+				init.signal.addEventListener("abort", () => c.error(init.signal.reason));
+			} })));
+	}`)
+	ask()
+	b.until("document.querySelector('.answer > .text').innerText === 'It'")
+	b.eval("document.querySelector('.chats .open').click()") // the one that is shown
+	b.until("document.querySelector('.answer > .text').innerText === 'It'")
+	click(".chats", "Rename")
+	b.write("Open")
+	click(".composer", "Stop")
+	b.until("document.querySelector('.answer .tools:not([hidden])')")
+	b.write("ing")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelector('.chats .open').textContent === 'Opening'")
+	if got := b.eval(kept + ".map((c) => c.title + ': ' + c.nodes[c.head].content)"); got !=
+		`["Opening: It "]` {
+		t.Errorf("kept are %s", got)
+	}
+	python := b.eval(`new Promise((copied) => {
+		const clipboard = { writeText: async (text) => copied(text) };
+		Object.defineProperty(navigator, "clipboard", { value: clipboard });
+		[...document.querySelectorAll(".answer button")].find((e) =>
+			e.textContent === "Copy as Python").click();
+	})`)
+	if !strings.Contains(python, `extra_body={\"return_metrics\": True}`) {
+		t.Errorf("the program has a field that OpenAI's client has no parameter for: %s", python)
+	}
+
+	click(".answer", "Regenerate")
+	b.until("!document.querySelector('.composer button:not(.primary)[hidden]')")
+	b.eval("window.confirm = () => true")
+	click(".chats", "Delete")
+	b.until("document.querySelector('.welcome') && document.querySelector('button.primary')" +
+		".hidden === false")
+	b.eval("new Promise((r) => setTimeout(r, 50))")
+	if got := b.eval(kept + ".length"); got != "0" {
+		t.Errorf("a conversation is kept that was deleted while an answer came: %s", got)
+	}
+	b.clean(base)
+}
+
+// TestDashboardRightToLeft: a text has the direction of its first letter, and code its own.
+func TestDashboardRightToLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t)
+	b.resize(1600, 1000, "light")
+	b.open(base + "/")
+	b.eval(`{
+		const nodes = [{ role: "user", content: "שלום, Paris." }, { role: "assistant",
+			finish: "stop", content: "שלום, Paris.\n\n- א\n\n> א\n\nParis, שלום.\n\n    # א" }];
+		nodes.forEach((n, i) => Object.assign(n, { id: String(i), parent: i ? "0" : null }));
+		localStorage.setItem("eagleray-chat-1", JSON.stringify({ id: "1", title: "שלום, Paris.",
+			changed: 1, head: "1", nodes: { ...nodes } }));
+	}`)
+	b.eval("location.reload()")
+	b.until("document.querySelector('.chats .open')")
+	b.eval("document.querySelector('.chats .open').click()")
+	b.eval("document.getElementById('chat-text').value = 'שלום, Paris.'")
+	if got := b.eval("[...document.querySelectorAll('.user .text, .answer > .text > *, " +
+		"#chat-text')].map((e) => getComputedStyle(e).direction)"); got !=
+		`["rtl","rtl","rtl","rtl","ltr","ltr","rtl"]` {
+		t.Errorf("directions %s", got)
+	}
+	b.looks("right-to-left")
 	b.clean(base)
 }
 

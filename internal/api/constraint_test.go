@@ -40,6 +40,8 @@ func TestConstraintFields(t *testing.T) {
 		`"guided_regex":"a"`:                                {Kind: constrain.Regex, Text: "a"},
 		`"guided_choice":["a"]`:                             {Kind: constrain.Choice, Text: `["a"]`},
 		`"guided_grammar":"x"`:                              {Kind: constrain.Grammar, Text: "x"},
+		`"guided_regex":"a","structured_outputs":{"regex":"a"}`: {Kind: constrain.Regex,
+			Text: "a"},
 	} {
 		s := newServer(t)
 		for path, prompt := range map[string]string{completionsPath: hi, openai.ChatPath: hiChat} {

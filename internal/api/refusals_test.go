@@ -249,6 +249,8 @@ var sharedRefusals = map[string]refusal{
 		"structured_outputs", "must have one of"},
 	"two structured outputs": {`"structured_outputs":{"regex":"a","json":{}}`,
 		"structured_outputs.json", "cannot be used together"},
+	"two regexes": {`"guided_regex":"a","structured_outputs":{"regex":"b"}`,
+		"guided_regex", "cannot be used together"},
 	"two constraints": {`"guided_regex":"a","response_format":{"type":"json_object"}`,
 		"guided_regex", "cannot be used together"},
 	"regex is no string": {`"structured_outputs":{"regex":1}`,
@@ -441,6 +443,8 @@ var chatRefusals = map[string]refusal{
 		"max_completion_tokens", "maximum context length"},
 	"prompt fills context": {`"messages":[{"role":"user","content":"` +
 		strings.Repeat("hello ", 300) + `"}]`, "messages", "maximum context length"},
+	"tools with a long name": {hiChat + `,"tools":[{"type":"function","function":{"name":"` +
+		strings.Repeat("f", 129) + `"}}]`, "tools", "1 to 128 letters"},
 	"tools empty":  {hiChat + `,"tools":[]`, "tools", "empty array"},
 	"tools object": {hiChat + `,"tools":{}`, "tools", "array"},
 	"tools without name": {hiChat + `,"tools":[{"type":"function"}]`, "tools",

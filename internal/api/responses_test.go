@@ -107,8 +107,21 @@ func TestResponsesRefusals(t *testing.T) {
 		"format text": {hiInput + `,"text":{"format":"json"}`, "text.format", "object"},
 		"no schema": {hiInput + `,"text":{"format":{"type":"json_schema","name":"a"}}`,
 			"text.format", ""},
-		"web search": {hiInput + `,"tools":[{"type":"web_search"}]`, "tools",
-			`"web_search" is not supported`},
+		"file search": {hiInput + `,"tools":[{"type":"file_search"}]`, "tools",
+			`"file_search" is not supported`},
+		"namespace": {hiInput + `,"tools":[{"type":"namespace","tools":[]}]`, "tools",
+			"`tools[0].name` must be a string"},
+		"namespace of nothing": {hiInput + `,"tools":[{"type":"namespace","name":"n"}]`, "tools",
+			"`tools[0].tools` must be a list"},
+		"namespace in another": {hiInput + `,"tools":[{"type":"namespace","name":"n","tools":[` +
+			`{"type":"namespace","name":"m","tools":[]}]}]`, "tools",
+			"`tools[0].tools[0]` of type \"namespace\" is not supported"},
+		"namespace of custom tools": {hiInput + `,"tools":[{"type":"namespace","name":"n",` +
+			`"tools":[{"type":"custom","name":"shell"}]}]`, "tools",
+			"`tools[0].tools[0]` is the custom tool"},
+		"the same flat name": {hiInput + `,"tools":[{"type":"function","name":"n__f"},` +
+			`{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]`, "tools",
+			"as that of another tool"},
 		"custom tool": {hiInput + `,"tools":[{"type":"custom","name":"shell"}]`, "tools",
 			"`tools[0]` is the custom tool \"shell\": this server takes functions"},
 		"custom choice": {tool(`"name":"f"`) + `,"tool_choice":{"type":"custom","name":"shell"}`,
@@ -224,12 +237,62 @@ func TestResponsesPrompt(t *testing.T) {
 	}
 }
 
+// TestNamespaces: Codex has functions in namespaces, and offers a search of the web. The model
+// knows a function by both names; calls have them apart, in events and when they come back, too.
+func TestNamespaces(t *testing.T) {
+	s := newServer(t, withTemplate(t, "{# <tool_call>{\"name\": \"f\", \"arguments\": {}}"+
+		"</tool_call> #}{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools | tojson }}"),
+		keeping(t, store.Options{}), answering(sample.FinishStop, "<tool_call>\n"+
+			`{"name": "n__f", "arguments": {"x": 1}}`+"\n</tool_call>"),
+		func(o *Options) { o.Info.MaxModelLen = 2048 })
+	t.Cleanup(s.Close)
+	long := strings.Repeat("n", 60)
+	s.ok(t, responses.ResponsesPath, `{`+hiInput+`,"tools":[{"type":"namespace","name":"`+long+
+		`","tools":[{"type":"function","name":"`+long+`"}]}]}`)
+	const tools = `"tools":[{"type":"web_search","external_web_access":true},` +
+		`{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f",` +
+		`"strict":false,"parameters":{"type":"object"}}]},{"type":"function","name":"f"}]`
+	const shown = `[{"type": "function", "function": {"name": "n__f", "strict": false, ` +
+		`"parameters": {"type": "object"}}}, {"type": "function", "function": {"name": "f"}}]`
+	const call = `"name":"f","namespace":"n","arguments":"{\"x\": 1}"`
+	first := s.post(responses.ResponsesPath, `{`+hiInput+`,`+tools+`}`)
+	if first.Code != 200 || !strings.Contains(first.Body.String(), call) {
+		t.Fatalf("answered %d %s", first.Code, first.Body)
+	}
+	if text := rendered(t, s); !strings.HasSuffix(text, shown) {
+		t.Errorf("the model reads %s", text)
+	}
+	events := s.post(responses.ResponsesPath, `{`+hiInput+`,"stream":true,`+tools+`}`).Body.String()
+	for _, want := range []string{`"name":"f","namespace":"n","arguments":""}`, call,
+		`"name":"f","arguments":"{\"x\": 1}"`} {
+		if !strings.Contains(events, want) {
+			t.Errorf("no event has %s: %s", want, events)
+		}
+	}
+	const said = `"tool_calls": [{"id": "c", "type": "function", "function": {"name": "n__f", ` +
+		`"arguments": {"x": 1}}}]`
+	s.ok(t, responses.ResponsesPath, `{"input":[{"role":"user","content":"a"},`+
+		`{"type":"function_call","call_id":"c",`+call+`}],`+tools+`}`)
+	if text := rendered(t, s); !strings.Contains(text, said) {
+		t.Errorf("the model reads %s", text)
+	}
+	s.ok(t, responses.ResponsesPath, `{`+hiInput+`,"previous_response_id":"`+
+		object(t, first.Body.Bytes())["id"].(string)+`"}`)
+	if text := rendered(t, s); !strings.Contains(text, `"name": "n__f"`) {
+		t.Errorf("the model reads of what it called %s", text)
+	}
+	// Nothing is left of tools that are left out.
+	s.ok(t, responses.ResponsesPath, `{`+hiInput+`,"tools":[{"type":"web_search"}],`+
+		`"tool_choice":"auto"}`)
+}
+
 // TestKeptItems: a conversation that is gone on from reads as it did, whatever its items were.
 func TestKeptItems(t *testing.T) {
 	s := newServer(t, withTemplate(t, "{% for m in messages %}{{ m | tojson }}{% endfor %}"),
 		keeping(t, store.Options{}), func(o *Options) { o.Info.MaxModelLen = 2048 })
 	t.Cleanup(s.Close)
-	const call = `{"type":"function_call","call_id":"c","name":"f","arguments":"{"},`
+	const call = `{"type":"function_call","call_id":"c","name":"f","namespace":"n",` +
+		`"arguments":"{"},`
 	for _, items := range []string{
 		`{"role":"developer","content":"a"},{"role":"user","content":[{"type":"input_text",` +
 			`"text":"b"},{"type":"input_text","text":"c"}]}`,
@@ -665,6 +728,7 @@ func FuzzResponses(f *testing.F) {
 	for _, seed := range []string{`{"input":"hi"}`,
 		`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"stream":true}`,
 		`{"input":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"1"}],"tools":[{"type":"function","name":"f"}]}`,
+		`{"input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`,
 		`{"input":"x","text":{"format":{"type":"json_schema","name":"a","schema":{}}},"reasoning":{"effort":"low"},"metadata":{"a":"b"},"include":["reasoning.encrypted_content"]}`,
 		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}}`} {
 		f.Add(seed)

@@ -31,6 +31,7 @@ export function chat(section, about) {
   const text = h("textarea", {
     id: "chat-text",
     rows: "1",
+    dir: "auto",
     placeholder: "Ask the model",
     "aria-describedby": "chat-hint",
     onkeydown: pressed,
@@ -186,6 +187,7 @@ export function chat(section, about) {
   }
 
   function open(id) {
+    if (running && id === c.id) return fold(true); // what is kept is behind what is shown
     const kept = talk.load(id);
     if (!kept) return list.draw(); // another tab has deleted it
     for (const n of Object.values(kept.nodes)) {
@@ -348,7 +350,9 @@ export function chat(section, about) {
   });
   new ResizeObserver(() => follow()).observe(log);
   addEventListener("pagehide", () => {
-    if (running) keep();
+    if (!running) return;
+    keep();
+    running.abort(); // the server is no reason for what ends now
   });
 
   return { show: focus };

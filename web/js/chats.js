@@ -17,12 +17,16 @@ export function chats(at) {
   );
   let renaming = false;
 
+  // draw shows the list, but for a name that is being written: its end does.
   function draw() {
+    if (!renaming) fill();
+  }
+
+  function fill() {
     const now = at.shown();
     const kept = summaries();
     list.replaceChildren(...kept.map((c) => (c.id === now.id ? current(now) : other(c))));
     note.textContent = kept.length ? "Kept by this browser only." : "Conversations appear here.";
-    if (renaming) list.querySelector("input").select();
   }
 
   const other = (c) =>
@@ -50,7 +54,8 @@ export function chats(at) {
         { class: "row tools" },
         tool("Rename", () => {
           renaming = true;
-          draw();
+          fill();
+          list.querySelector("input").select();
         }),
         tool("Export", () => download(`${fileOf(c)}.md`, "text/markdown", asMarkdown(c))),
         tool("JSON", () =>
@@ -58,7 +63,7 @@ export function chats(at) {
         ),
         tool("Delete", () => {
           if (!confirm(`Delete “${named(c)}” from this browser?`)) return;
-          remove(c.id);
+          remove(c);
           at.fresh();
         }),
       ),

@@ -124,8 +124,10 @@ function parse(text) {
   }
 }
 
-// save keeps a conversation; it returns why it could not, "" if it could.
+// save keeps a conversation; it returns why it could not, "" if it could. One that was removed
+// stays so, whatever comes of its answer.
 export function save(c) {
+  if (c.removed) return "";
   c.changed = Date.now();
   try {
     localStorage.setItem(prefix + c.id, JSON.stringify(c));
@@ -137,9 +139,10 @@ export function save(c) {
   }
 }
 
-export function remove(id) {
+export function remove(c) {
+  c.removed = true;
   try {
-    localStorage.removeItem(prefix + id);
+    localStorage.removeItem(prefix + c.id);
   } catch {
     // There was nothing.
   }

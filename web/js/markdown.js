@@ -27,7 +27,9 @@ export function markdownView(element) {
       let same = 0;
       while (same < shown.length && shown[same] === list[same]?.raw) same++;
       while (element.children.length > same) element.lastChild.remove();
-      element.append(...list.slice(same).map(block));
+      const added = list.slice(same).map(block);
+      for (const e of added) e.dir = "auto"; // that of its first letter
+      element.append(...added);
       shown = list.map(({ raw }) => raw);
     },
   };

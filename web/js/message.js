@@ -12,7 +12,7 @@ const button = (label, onclick, props = {}) =>
 
 // userView is what was asked. at has edit(node, text), branch(node) and turn(node, by).
 export function userView(node, at) {
-  const words = h("div", { class: "text" }, node.content);
+  const words = h("div", { class: "text", dir: "auto" }, node.content);
   const tools = h("p", { class: "row tools" });
   const turns = turner(node, at);
   const article = h(
@@ -26,7 +26,7 @@ export function userView(node, at) {
   tools.append(turns.element, button("Edit", edit), copied);
 
   function edit() {
-    const text = h("textarea", { rows: "3", "aria-label": "Edit your message" });
+    const text = h("textarea", { rows: "3", dir: "auto", "aria-label": "Edit your message" });
     text.value = node.content;
     const end = () => {
       form.replaceWith(words);

@@ -16,7 +16,7 @@ export function curl(body) {
 }
 
 // Fields that OpenAI's own client has no parameter for.
-const beside = ["top_k", "min_p", "repetition_penalty"];
+const beside = ["top_k", "min_p", "repetition_penalty", "return_metrics"];
 
 export function python(body) {
   const known = Object.entries(body).filter(([k]) => !beside.includes(k));

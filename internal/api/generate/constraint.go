@@ -11,8 +11,12 @@ import (
 )
 
 // setConstraint takes the constraint that a field states. There is one at most: two could only be
-// obeyed by an answer that is within both.
+// obeyed by an answer that is within both. Clients for older and newer vLLM state one twice, in the
+// fields of each.
 func (s *Sampling) setConstraint(f *wire.Fields, field string, c constrain.Spec) {
+	if s.constraint == c {
+		return
+	}
 	if s.constraint.Kind != constrain.None {
 		f.Fail(wire.BadRequest(field,
 			"`%s` and `%s` cannot be used together: an answer has one constraint",

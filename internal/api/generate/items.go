@@ -19,8 +19,9 @@ type Item struct {
 	// of a function.
 	Role  string
 	Parts []string
-	// CallID, name and arguments are those of a call; callID is that of its output, too.
-	CallID, Name, Arguments string
+	// CallID, name and arguments are those of a call; callID is that of its output, too. Namespace
+	// is that of the function, "" for none.
+	CallID, Name, Arguments, Namespace string
 }
 
 // idPrefixes are what the ids of items begin with.
@@ -140,7 +141,7 @@ func decodeItem(at wire.Path, raw []byte) (Item, *wire.Error) {
 		t.Parts, bad = DecodeParts(at.Member("content"), members["content"])
 	case "function_call":
 		bad = first(text("call_id", &t.CallID, true), text("name", &t.Name, true),
-			text("arguments", &t.Arguments, true))
+			text("arguments", &t.Arguments, true), text("namespace", &t.Namespace, false))
 	case "function_call_output":
 		if bad = text("call_id", &t.CallID, true); bad == nil {
 			t.Parts, bad = DecodeParts(at.Member("output"), members["output"])
@@ -232,6 +233,9 @@ func AppendItem(b []byte, t *Item) []byte {
 	case "function_call":
 		b = wire.AppendString(append(b, `,"call_id":`...), t.CallID)
 		b = wire.AppendString(append(b, `,"name":`...), t.Name)
+		if t.Namespace != "" {
+			b = wire.AppendString(append(b, `,"namespace":`...), t.Namespace)
+		}
 		b = wire.AppendString(append(b, `,"arguments":`...), t.Arguments)
 	case "function_call_output":
 		b = wire.AppendString(append(b, `,"call_id":`...), t.CallID)
@@ -246,6 +250,14 @@ func AppendItem(b []byte, t *Item) []byte {
 		parts("reasoning_text")
 	}
 	return append(b, '}')
+}
+
+// FlatName is what the model knows a function by that is in a namespace, "" for none: vLLM's.
+func FlatName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "__" + name
 }
 
 // Dialogue turns items into the messages of a chat: what an assistant thought, said and called in
@@ -274,7 +286,7 @@ func (d *Dialogue) Add(t *Item) {
 		d.calls = wire.Comma(d.calls, len(d.calls))
 		d.calls = wire.AppendString(append(d.calls, `{"id":`...), t.CallID)
 		d.calls = append(d.calls, `,"type":"function","function":{"name":`...)
-		d.calls = wire.AppendString(d.calls, t.Name)
+		d.calls = wire.AppendString(d.calls, FlatName(t.Namespace, t.Name))
 		d.calls = wire.AppendString(append(d.calls, `,"arguments":`...), t.Arguments)
 		d.calls = append(d.calls, "}}"...)
 		return

@@ -183,8 +183,9 @@ func checkNamedTool(name string, tools []Tool) *wire.Error {
 	return nil
 }
 
-// toolName is what the name of a function looks like.
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+// toolName is what the name of a function looks like. Anthropic's may have 128 characters, and
+// those of MCP servers (mcp__plugin_…__…) come near.
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,128}$`)
 
 // checkTools wants of tools what vLLM wants before the template sees them.
 func checkTools(tools []Tool) *wire.Error {
@@ -194,7 +195,7 @@ func checkTools(tools []Tool) *wire.Error {
 		case t.Name == "":
 			return wire.BadRequest("tools", "`tools[%d]` must be an object with function.name", i)
 		case !toolName.MatchString(t.Name):
-			return wire.BadRequest("tools", "`tools[%d].function.name` must be 1 to 64 letters, "+
+			return wire.BadRequest("tools", "`tools[%d].function.name` must be 1 to 128 letters, "+
 				"digits, underscores, dots and dashes, got %q", i, wire.Clip(t.Name))
 		case t.parameters != nil && t.parameters[0] != '{':
 			return wire.BadRequest("tools", "`tools[%d].function.parameters` must be an object, "+

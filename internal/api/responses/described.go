@@ -83,7 +83,8 @@ const (
 		`{"type":"reasoning","id":"i1","summary":` + partList + `},` +
 		`{"type":"reasoning","content":` + partList + `},` +
 		`{"type":"message","id":"i2","role":"assistant","status":"completed","content":"a"},` +
-		`{"type":"function_call","id":"i3","call_id":"c","name":"f","arguments":"{}"},` +
+		`{"type":"function_call","id":"i3","call_id":"c","name":"f","namespace":"n",` +
+		`"arguments":"{}"},` +
 		`{"type":"function_call_output","id":"i4","call_id":"c","output":"a"},` +
 		`{"type":"function_call_output","call_id":"c","output":` + partList + `},` +
 		`{"role":"user","content":"a"}]`
@@ -97,6 +98,7 @@ var forms = []string{
 	`{"input":` + itemList + `}`,
 	asked + `"conversation":{"id":"conv_1"}}`,
 	asked + `"conversation":"conv_1"}`,
+	asked + `"tools":[{"type":"namespace","name":"n","description":"d","tools":[` + function + `]}]}`,
 	tooled + `"tool_choice":"none"}`,
 	tooled + `"tool_choice":"auto"}`,
 	tooled + `"tool_choice":"required"}`,

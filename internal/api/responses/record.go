@@ -114,6 +114,7 @@ type item struct {
 	text         []byte // of a message, of reasoning, or the arguments of a call
 	logprobs     []byte // entries of a list, without its brackets
 	callID, name string
+	namespace    string // of the function, "" for none
 }
 
 // json is the item. One that has just been added has no content yet.
@@ -142,8 +143,9 @@ func (t *item) json(added bool) (json.RawMessage, error) {
 			Status    Status `json:"status"`
 			CallID    string `json:"call_id"`
 			Name      string `json:"name"`
+			Namespace string `json:"namespace,omitempty"`
 			Arguments string `json:"arguments"`
-		}{t.kind, t.id, t.status, t.callID, t.name, string(t.text)})
+		}{t.kind, t.id, t.status, t.callID, t.name, t.namespace, string(t.text)})
 	}
 	v := struct {
 		Type    string            `json:"type"`

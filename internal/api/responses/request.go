@@ -3,6 +3,7 @@ package responses
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/wire"
@@ -26,6 +27,8 @@ type responseRequest struct {
 	input, history               []generate.Item
 	previous, talk, instructions string
 	storeGiven                   bool
+	// namespaces are those of functions that are in one, by the names that the model knows.
+	namespaces map[string]string
 	// release lets others have the conversation; calling it twice is harmless.
 	release func()
 }
@@ -275,14 +278,8 @@ func (r *responseFields) decodeTools() {
 	rec.ParallelToolCalls = r.Parallel
 	if raw := r.Array("tools"); raw != nil {
 		rec.Tools = bytes.Clone(raw)
-		tools := []generate.Tool{}
-		r.Fail(wire.EachElement(raw, func(i int, raw []byte) *wire.Error {
-			raw, bad := nested(wire.Path("tools").Index(i), raw)
-			if bad == nil {
-				tools = append(tools, generate.NewTool(raw))
-			}
-			return bad
-		}))
+		tools, bad := r.functions("tools", "", raw)
+		r.Fail(bad)
 		if r.Err == nil && len(tools) > 0 {
 			r.Fail(r.SetTools(tools))
 		}
@@ -302,9 +299,52 @@ func (r *responseFields) decodeTools() {
 	}
 }
 
-// nested writes a flat tool {"type":"function","name":…} as chat templates know it,
-// {"type":"function","function":{"name":…}}. Tools that the provider runs are refused by name.
-func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
+// functions are the tools of a list, with those of namespaces, {"type":"namespace","name":…,
+// "tools":[…]}, which are not nested. A search of the web is left out, as in vLLM: Codex offers it
+// to every model, and no answer needs it.
+func (r *responseFields) functions(at wire.Path, space string, list []byte) ([]generate.Tool,
+	*wire.Error) {
+	var tools []generate.Tool
+	bad := wire.EachElement(list, func(i int, raw []byte) *wire.Error {
+		at := at.Index(i)
+		switch kind := wire.TypeOf(raw); {
+		case space != "":
+		case strings.HasPrefix(kind, "web_search"):
+			return nil
+		case kind == "namespace":
+			name := wire.UnquoteOr(wire.MemberOf(raw, "name", '"'), "")
+			if name == "" {
+				return at.Member("name").Bad("must be a string that is not empty")
+			}
+			list := wire.MemberOf(raw, "tools", '[')
+			if list == nil {
+				return at.Member("tools").Bad("must be a list of tools")
+			}
+			within, bad := r.functions(at.Member("tools"), name, list)
+			tools = append(tools, within...)
+			return bad
+		}
+		raw, bad := nested(at, space, raw)
+		if bad != nil {
+			return bad
+		}
+		t := generate.NewTool(raw)
+		if space != "" {
+			if r.namespaces == nil {
+				r.namespaces = map[string]string{}
+			}
+			r.namespaces[t.Name] = space
+		}
+		tools = append(tools, t)
+		return nil
+	})
+	return tools, bad
+}
+
+// nested writes a flat tool {"type":"function","name":…} of a namespace, "" for none, as chat
+// templates know it, {"type":"function","function":{"name":…}}. Tools that the provider runs are
+// refused by name.
+func nested(at wire.Path, space string, raw []byte) ([]byte, *wire.Error) {
 	if raw[0] != '{' {
 		return nil, at.Bad("must be an object, got %s", wire.Describe(raw))
 	}
@@ -318,7 +358,9 @@ func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 			}
 			return nil
 		case key == "name":
-			name = raw[0] == '"'
+			if name = raw[0] == '"'; name {
+				raw = wire.AppendString(nil, generate.FlatName(space, wire.Unquote(raw)))
+			}
 		case wire.IsNull(raw):
 			return nil
 		}
@@ -349,7 +391,7 @@ func nested(at wire.Path, raw []byte) ([]byte, *wire.Error) {
 func (r *responseFields) decodeChoice(raw []byte) *wire.Error {
 	at := wire.Path("tool_choice")
 	function := func(at wire.Path, raw []byte) (string, *wire.Error) {
-		raw, bad := nested(at, raw)
+		raw, bad := nested(at, "", raw)
 		if bad != nil {
 			return "", bad
 		}

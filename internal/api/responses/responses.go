@@ -208,7 +208,8 @@ func (s *API) startResponse(r *server.Request, req *responseRequest) (*generate.
 // responseStream makes the response of a generation. send takes its events, nil for none.
 func (s *API) responseStream(r *server.Request, req *responseRequest,
 	send func([]byte) error) *Stream {
-	t := &Stream{R: &req.record, NewID: itemIDs(req.record.ID), Send: send}
+	t := &Stream{R: &req.record, NewID: itemIDs(req.record.ID), Send: send,
+		Namespaces: req.namespaces}
 	if !req.record.Store && req.talk == "" {
 		return t
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
+	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/sys/jsonx"
 	"github.com/eagleray/eagleray/internal/text/output"
@@ -20,6 +22,8 @@ type Stream struct {
 	Send func(event []byte) error
 	// NewID makes the id of an item, which begins with a prefix of its kind.
 	NewID func(prefix string) string
+	// Namespaces are those of functions that are in one, by the names that the model knows.
+	Namespaces map[string]string
 	// Final is called once R is as it will be, before that is told; nil for nothing.
 	Final func(*Response)
 
@@ -59,8 +63,9 @@ func (s *Stream) Part(p output.Part, logprobs []byte) error {
 			return err
 		}
 		s.call = p.Index
+		space := s.Namespaces[p.Name]
 		return s.begin(&item{kind: "function_call", id: s.NewID("fc_"), callID: p.ID,
-			name: p.Name})
+			namespace: space, name: strings.TrimPrefix(p.Name, generate.FlatName(space, ""))})
 	case output.Arguments:
 		if s.open == nil || s.open.kind != "function_call" || s.call != p.Index {
 			return fmt.Errorf("arguments of call %d, which is not open", p.Index)

@@ -129,10 +129,10 @@ for wrong in ({"previous_response_id": second.id}, {"previous_response_id": "res
     except openai.NotFoundError as error:
         check(error.param == "previous_response_id", error)
 try:
-    client.responses.create(input="x", tools=[{"type": "web_search"}], **ask)
+    client.responses.create(input="x", tools=[{"type": "file_search"}], **ask)
     raise SystemExit("a hosted tool is answered")
 except openai.BadRequestError as error:
-    check("web_search" in error.message, error)
+    check("file_search" in error.message, error)
 try:
     client.responses.create(input="x", tools=[{"type": "custom", "name": "shell"}], **ask)
     raise SystemExit("a custom tool is answered")
