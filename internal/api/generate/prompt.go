@@ -22,34 +22,45 @@ func (s *Service) Tokenize(ctx context.Context, r *Sampling, raw RawPrompt) (Pro
 	if raw.Second != nil {
 		return s.tokenizePair(ctx, r, raw.Text, *raw.Second)
 	}
-	p := Prompt{Text: raw.Text}
-	p.Prompt = raw.IDs
+	p, whole := Prompt{}, false
 	if raw.IsText {
-		if err := s.checkText(r, "prompt", raw.Text); err != nil {
-			return p, err
+		if bad := s.checkText(r, "prompt", raw.Text); bad != nil {
+			return p, bad
 		}
-		ids, err := s.Model.Tokenizer.EncodeUntil(ctx.Err, raw.Text, r.AddSpecial)
-		if err != nil {
-			return p, wire.Cancelled()
+		e, bad := s.encode(ctx, r, raw.Text)
+		if bad != nil {
+			return p, bad
 		}
-		p.Prompt = ids
-		if !r.Echo {
-			p.Text = "" // not kept for as long as the request lasts
+		p.Prompt, whole = e.IDs, !e.Short
+	} else {
+		var bad *wire.Error
+		if p.Prompt, bad = s.truncate(r, raw.IDs); bad != nil {
+			return p, bad
 		}
 	}
-	kept, err := s.truncate(r, p.Prompt)
-	if err != nil {
-		return p, err
-	}
-	whole := len(kept) == len(p.Prompt)
-	p.Prompt = kept
 	if len(p.Prompt) == 0 {
 		return p, wire.BadRequest("prompt", "the prompt has no tokens")
 	}
-	if tok := s.Model.Tokenizer; r.Echo && tok != nil && !(raw.IsText && whole) {
-		p.Text = tok.Decode(p.Prompt, false)
+	if r.Echo { // else it is not kept for as long as the request lasts
+		if p.Text = raw.Text; !whole && s.Model.Tokenizer != nil {
+			p.Text = s.Model.Tokenizer.Decode(p.Prompt, false)
+		}
 	}
 	return p, nil
+}
+
+// encode makes one prompt of a text or of two, cut as the request says.
+func (s *Service) encode(ctx context.Context, r *Sampling, texts ...string) (e tokenizer.Encoding,
+	bad *wire.Error) {
+	cut, bad := s.cut(r)
+	if bad != nil {
+		return e, bad
+	}
+	e, err := s.Model.Tokenizer.EncodeTexts(ctx.Err, texts, r.AddSpecial, cut)
+	if err != nil {
+		return e, wire.Cancelled()
+	}
+	return e, nil
 }
 
 // checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer
@@ -79,32 +90,29 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 // MostBytes is the length from which on no text fits into the model.
 func (s *Service) MostBytes() int { return 4 * s.maxTokenBytes * s.Model.MaxModelLen }
 
-// tokenizePair is tokenize for two texts, which are cut as transformers does.
+// tokenizePair is tokenize for two texts.
 func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second string) (p Prompt,
 	bad *wire.Error) {
 	// That of both is bounded like the text of one.
 	if bad := s.checkText(r, "documents", first+second); bad != nil {
 		return p, bad
 	}
-	cut, bad := s.cut(r)
+	e, bad := s.encode(ctx, r, first, second)
 	if bad != nil {
 		return p, bad
 	}
-	ids, from, err := s.Model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.AddSpecial, cut)
-	if err != nil {
-		return p, wire.Cancelled()
-	}
-	if len(ids) == 0 {
+	if len(e.IDs) == 0 {
 		return p, wire.BadRequest("prompt", "the prompt has no tokens")
 	}
-	p.Prompt = ids
+	p.Prompt = e.IDs
 	if s.Model.Pooling != nil && s.Model.Pooling.PairTypes {
-		p.Second = uint32(from)
+		p.Second = uint32(e.Second)
 	}
 	return p, nil
 }
 
-// truncate keeps the last (or first) truncate_prompt_tokens tokens.
+// truncate keeps the last (or first) truncate_prompt_tokens of a client's own tokens, or of a
+// conversation's.
 func (s *Service) truncate(r *Sampling, ids []int32) ([]int32, *wire.Error) {
 	cut, bad := s.cut(r)
 	if bad != nil || cut == nil || len(ids) <= cut.Most {
