@@ -52,6 +52,7 @@ func (p *pooling) decode(f *wire.Fields) {
 	p.N, p.TopLogprobs, p.TopPromptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
 	f.Unsupported("mm_processor_kwargs", "{}")
 	f.Unsupported("softmax", "true")
+	f.Unsupported("padding", `"do_not_pad"`)
 }
 
 // decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers

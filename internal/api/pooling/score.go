@@ -46,6 +46,8 @@ func decodeScore(f *wire.Fields, m *generate.Model) (*scoreRequest, *wire.Error)
 
 func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field string) {
 	r.pooling.decode(f)
+	f.Unsupported("max_tokens_per_query", "0")
+	f.Unsupported("max_tokens_per_doc", "0")
 	if text := f.OptString("instruction"); text != nil {
 		r.instruction = *text
 	}
@@ -191,7 +193,6 @@ func decodeRerank(f *wire.Fields, m *generate.Model) (*rerankRequest, *wire.Erro
 	}
 	r.top = int(f.Ranged("top_n", 0, 0, 1<<31-1))
 	f.OptBool("return_documents", true)
-	f.Unsupported("max_tokens_per_doc", "0")
 	return r, f.Err
 }
 
