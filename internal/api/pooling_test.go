@@ -126,6 +126,8 @@ func TestPoolingRefuses(t *testing.T) {
 	for _, c := range []struct{ path, body, param, message string }{
 		{pooling.EmbeddingsPath, `{}`, "input", "empty"},
 		{pooling.EmbeddingsPath, `{"input":[]}`, "input", "empty"},
+		{pooling.EmbeddingsPath, `{"input":["a",""]}`, "input", "has no tokens"},
+		{pooling.EmbeddingsPath, `{"input":[[]]}`, "input", "empty"},
 		{pooling.EmbeddingsPath, `{"input":["a",1]}`, "input", "mixes"},
 		{pooling.EmbeddingsPath, `{"input":"a","encoding_format":"hex"}`, "encoding_format",
 			"float or base64"},

@@ -16,15 +16,16 @@ type Prompt struct {
 	Text string
 }
 
-// Tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
-// with max_tokens, by fit. It stops when ctx ends.
-func (s *Service) Tokenize(ctx context.Context, r *Sampling, raw RawPrompt) (Prompt, *wire.Error) {
+// Tokenize turns a client's prompt, of a field, into token ids and truncates them. The length is
+// checked later, with max_tokens, by fit. It stops when ctx ends.
+func (s *Service) Tokenize(ctx context.Context, r *Sampling, field string, raw RawPrompt) (Prompt,
+	*wire.Error) {
 	if raw.Second != nil {
-		return s.tokenizePair(ctx, r, raw.Text, *raw.Second)
+		return s.tokenizePair(ctx, r, field, raw.Text, *raw.Second)
 	}
 	p, whole := Prompt{}, false
 	if raw.IsText {
-		if bad := s.checkText(r, "prompt", raw.Text); bad != nil {
+		if bad := s.checkText(r, field, raw.Text); bad != nil {
 			return p, bad
 		}
 		e, bad := s.encode(ctx, r, raw.Text)
@@ -39,7 +40,7 @@ func (s *Service) Tokenize(ctx context.Context, r *Sampling, raw RawPrompt) (Pro
 		}
 	}
 	if len(p.Prompt) == 0 {
-		return p, wire.BadRequest("prompt", "the prompt has no tokens")
+		return p, noTokens(field)
 	}
 	if r.Echo { // else it is not kept for as long as the request lasts
 		if p.Text = raw.Text; !whole && s.Model.Tokenizer != nil {
@@ -47,6 +48,10 @@ func (s *Service) Tokenize(ctx context.Context, r *Sampling, raw RawPrompt) (Pro
 		}
 	}
 	return p, nil
+}
+
+func noTokens(field string) *wire.Error {
+	return wire.BadRequest(field, "the prompt has no tokens")
 }
 
 // encode makes one prompt of a text or of two, cut as the request says.
@@ -91,10 +96,10 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 func (s *Service) MostBytes() int { return 4 * s.maxTokenBytes * s.Model.MaxModelLen }
 
 // tokenizePair is tokenize for two texts.
-func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second string) (p Prompt,
-	bad *wire.Error) {
+func (s *Service) tokenizePair(ctx context.Context, r *Sampling, field, first, second string) (
+	p Prompt, bad *wire.Error) {
 	// That of both is bounded like the text of one.
-	if bad := s.checkText(r, "documents", first+second); bad != nil {
+	if bad := s.checkText(r, field, first+second); bad != nil {
 		return p, bad
 	}
 	e, bad := s.encode(ctx, r, first, second)
@@ -102,7 +107,7 @@ func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second s
 		return p, bad
 	}
 	if len(e.IDs) == 0 {
-		return p, wire.BadRequest("prompt", "the prompt has no tokens")
+		return p, noTokens(field)
 	}
 	p.Prompt = e.IDs
 	if s.Model.Pooling != nil && s.Model.Pooling.PairTypes {

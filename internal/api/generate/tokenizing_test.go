@@ -24,8 +24,8 @@ func TestTokenizingEnds(t *testing.T) {
 		Defaults: sample.Defaults{MaxModelLen: len(text)}}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, bad := s.Tokenize(ctx, &Sampling{}, RawPrompt{Text: text, IsText: true}); bad == nil ||
-		bad.Status != wire.StatusClientClosed {
+	if _, bad := s.Tokenize(ctx, &Sampling{}, "prompt", RawPrompt{Text: text,
+		IsText: true}); bad == nil || bad.Status != wire.StatusClientClosed {
 		t.Errorf("a prompt: %v", bad)
 	}
 	for _, m := range []*mask{newMask(), {open: "o", texts: []string{"t"}}} {
@@ -49,16 +49,20 @@ func TestCutLeavesSpecialTokens(t *testing.T) {
 	most := int64(4)
 	for right, want := range map[bool]string{true: "<s> a b </s>", false: "<s> b c </s>"} {
 		r := &Sampling{AddSpecial: true, Echo: true, TruncateRight: right, truncate: &most}
-		p, bad := s.Tokenize(t.Context(), r, RawPrompt{Text: "abc", IsText: true})
+		p, bad := s.Tokenize(t.Context(), r, "input", RawPrompt{Text: "abc", IsText: true})
 		if bad != nil || tok.Decode(p.Prompt, false) != want || p.Text != want {
 			t.Errorf("right %t: %v, %q, %v, want %q", right, p.Prompt, p.Text, bad, want)
 		}
 	}
 	most = 5
 	p, bad := s.Tokenize(t.Context(), &Sampling{AddSpecial: true, Echo: true, truncate: &most},
-		RawPrompt{Text: "abc", IsText: true})
+		"input", RawPrompt{Text: "abc", IsText: true})
 	if bad != nil || len(p.Prompt) != 5 || p.Text != "abc" {
 		t.Errorf("whole: %v, %q, %v", p.Prompt, p.Text, bad)
+	}
+	p, bad = s.Tokenize(t.Context(), &Sampling{AddSpecial: true}, "input", RawPrompt{IsText: true})
+	if bad != nil || len(p.Prompt) != 2 {
+		t.Errorf("an empty text: %v, %v", p.Prompt, bad)
 	}
 }
 

@@ -157,7 +157,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 				one.Text = cases.Lower(language.Und).String(one.Text)
 			}
 		}
-		t, bad := s.Tokenize(ctx, &p.Sampling, one)
+		t, bad := s.Tokenize(ctx, &p.Sampling, field, one)
 		if bad != nil {
 			return nil, bad
 		}
