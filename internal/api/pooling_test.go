@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/text/chattemplate"
 )
 
 // poolingServer has a model that pools (3, 4, first token of the prompt), or for logits the number
@@ -108,7 +109,7 @@ func TestScores(t *testing.T) {
 			true
 	})
 	got = judge.ok(t, pooling.ScorePath,
-		`{"queries":"why","documents":["x"],"instruction":"Be kind"}`)
+		`{"queries":"why","documents":["x"],"chat_template_kwargs":{"instruction":"Be kind"}}`)
 	r := judge.engine.last(t)
 	text := tinyTokenizer(t).Decode(r.Prompt, false)
 	if !strings.Contains(text, "<Instruct>: Be kind\n<Query>: why\n<Document>: x<|im_end|>") ||
@@ -118,6 +119,40 @@ func TestScores(t *testing.T) {
 	want := 1 / (1 + math.Exp(float64(float32(len(r.Prompt))/10)))
 	if x := at(t, got, "data", 0, "score").(float64); math.Abs(x-want) > 1e-6 {
 		t.Errorf("score %v, want %v", x, want)
+	}
+}
+
+// TestScoreTemplate: a --chat-template makes one prompt of both texts, of classifiers and of models
+// that say one of two tokens, with the client's variables.
+func TestScoreTemplate(t *testing.T) {
+	template, err := chattemplate.Parse(`{{ instruction }}: {% for m in messages %}{{ m.role }} ` +
+		`{{ m.content }};{% endfor %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, classes := range []bool{true, false} {
+		s := newServer(t, func(o *Options) {
+			o.Info.Template = template
+			o.Info.Pooling = &open.Pooling{Type: step.PoolLast, Width: 3, Templated: true,
+				Classifier: []int32{7, 8}, Qwen3Reranker: true}
+			if classes {
+				o.Info.Pooling.Classes = open.NewClasses([]string{"x"}, "", []float32{1, 0, 0})
+			}
+		})
+		s.engine.play = poolVectors
+		for more, task := range map[string]string{
+			`,"instruction":"a"`: "a",
+			`,"instruction":"a","chat_template_kwargs":{"instruction":"b"}`: "b",
+		} {
+			s.ok(t, "/rerank", `{"query":"why","documents":["x"]`+more+`}`)
+			r := s.engine.last(t)
+			text, want := tinyTokenizer(t).Decode(r.Prompt, false), task+": query why;document x;"
+			if text != want || r.Second != 0 {
+				t.Errorf("classes %t: the engine got %q, want %q", classes, text, want)
+			}
+		}
+		refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"b",
+			"chat_template_kwargs":{"tokenize":true}}`, 400, "chat_template_kwargs", "cannot set")
 	}
 }
 

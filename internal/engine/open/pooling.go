@@ -29,6 +29,8 @@ type Pooling struct {
 	// Classifier are the tokens for "no" and "yes" of a model that scores pairs of texts by what it
 	// would say; empty for others.
 	Classifier []int32
+	// Templated says that the chat template makes one prompt of two texts: it is a flag's.
+	Templated bool
 	// Qwen3Reranker asks as Qwen3-Reranker was trained.
 	Qwen3Reranker bool
 	// Dense are layers that a pooled state passes before it is the vector.
@@ -88,7 +90,7 @@ func (r *resolver) readPooling() error {
 	}
 	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize,
 		State:     r.Model.HiddenSize,
-		PairTypes: r.Model.TokenTypes > 1}
+		PairTypes: r.Model.TokenTypes > 1, Templated: m.ChatTemplate != ""}
 	if r.Model.Encoder {
 		p.Type = step.PoolCLS // vLLM's, too
 	}
