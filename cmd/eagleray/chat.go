@@ -213,7 +213,7 @@ func (t *talk) turn(ctx context.Context, text string, s *screen) error {
 	if t.stats {
 		s.note("%s", &t.last)
 	}
-	return err
+	return errors.Join(err, s.out.Err)
 }
 
 // conversation is what the model is sent.

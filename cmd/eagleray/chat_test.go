@@ -296,8 +296,22 @@ func TestClients(t *testing.T) {
 		t.Errorf("complete: exit code %d, printed %q, errors %q; want %q", code, stdout, stderr,
 			want)
 	}
-	code, _, stderr = execute(t, "", "complete", "--url", url, "--model-name", "c", "-q", "x")
-	if code != exitError || !strings.Contains(stderr, "404") {
-		t.Errorf("complete with another model: exit code %d, errors %q", code, stderr)
+	code, stdout, stderr = execute(t, "", "complete", "--url", url, "--model-name", "c", "-q", "x")
+	if code != exitError || stdout != "" || !strings.Contains(stderr, "404") {
+		t.Errorf("complete with another model: exit code %d, printed %q, errors %q", code, stdout,
+			stderr)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, verb := range []string{"chat", "complete"} {
+		p := command(t, "What does os.Open do?\n", verb, "--url", url)
+		p.cmd.Stdout = full
+		if code := p.start().exit(); code != exitError ||
+			!strings.Contains(p.err.String(), "no space left on device") {
+			t.Errorf("%s to a full disk: exit code %d: %s", verb, code, p.err.String())
+		}
 	}
 }

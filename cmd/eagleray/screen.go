@@ -2,26 +2,27 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
+	"github.com/eagleray/eagleray/cmd/internal/cli"
 	"github.com/eagleray/eagleray/internal/ops/logging"
 )
 
 // screen is where a conversation is shown. Colours and motion are for terminals only.
 type screen struct {
-	out      io.Writer
+	out      *cli.Printer
 	terminal bool
 	colours  bool
 }
 
 func newScreen(out *os.File) *screen {
 	terminal := isTerminal(out)
-	return &screen{out: out, terminal: terminal, colours: terminal && logging.Colours()}
+	return &screen{out: cli.PrintTo(out), terminal: terminal,
+		colours: terminal && logging.Colours()}
 }
 
 // say prints a piece of what a model says. A terminal is sent no control characters but ends of

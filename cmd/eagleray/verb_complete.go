@@ -45,11 +45,14 @@ bare text: nothing is kept from one prompt to the next. Ctrl-C ends an answer, C
 					to.say(piece)
 				})
 				stop()
+				if answer.text == "" && err != nil {
+					return err
+				}
 				fmt.Fprintln(to.out)
 				if r.stats {
 					to.note("%s", &answer)
 				}
-				return err
+				return errors.Join(err, to.out.Err)
 			}
 			to := newScreen(os.Stdout)
 			if quick != "" {

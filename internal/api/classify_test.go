@@ -132,6 +132,6 @@ func TestScoresByClass(t *testing.T) {
 	refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"`+strings.Repeat("a b ", 2000)+`"}`,
 		400, "documents", "maximum context length")
 	refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"b","truncate_prompt_tokens":0}`, 400,
-		"prompt", "no tokens")
+		"documents", "no tokens")
 	refused(t, s, pooling.EmbeddingsPath, `{"input":"a"}`, 400, "model", "classifies texts")
 }

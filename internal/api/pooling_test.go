@@ -14,6 +14,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/text/chattemplate"
 )
 
 // poolingServer has a model that pools (3, 4, first token of the prompt), or for logits the number
@@ -108,7 +109,7 @@ func TestScores(t *testing.T) {
 			true
 	})
 	got = judge.ok(t, pooling.ScorePath,
-		`{"queries":"why","documents":["x"],"instruction":"Be kind"}`)
+		`{"queries":"why","documents":["x"],"chat_template_kwargs":{"instruction":"Be kind"}}`)
 	r := judge.engine.last(t)
 	text := tinyTokenizer(t).Decode(r.Prompt, false)
 	if !strings.Contains(text, "<Instruct>: Be kind\n<Query>: why\n<Document>: x<|im_end|>") ||
@@ -121,11 +122,47 @@ func TestScores(t *testing.T) {
 	}
 }
 
+// TestScoreTemplate: a --chat-template makes one prompt of both texts, of classifiers and of models
+// that say one of two tokens, with the client's variables.
+func TestScoreTemplate(t *testing.T) {
+	template, err := chattemplate.Parse(`{{ instruction }}: {% for m in messages %}{{ m.role }} ` +
+		`{{ m.content }};{% endfor %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, classes := range []bool{true, false} {
+		s := newServer(t, func(o *Options) {
+			o.Info.Template = template
+			o.Info.Pooling = &open.Pooling{Type: step.PoolLast, Width: 3, Templated: true,
+				Classifier: []int32{7, 8}, Qwen3Reranker: true}
+			if classes {
+				o.Info.Pooling.Classes = open.NewClasses([]string{"x"}, "", []float32{1, 0, 0})
+			}
+		})
+		s.engine.play = poolVectors
+		for more, task := range map[string]string{
+			`,"instruction":"a"`: "a",
+			`,"instruction":"a","chat_template_kwargs":{"instruction":"b"}`: "b",
+		} {
+			s.ok(t, "/rerank", `{"query":"why","documents":["x"]`+more+`}`)
+			r := s.engine.last(t)
+			text, want := tinyTokenizer(t).Decode(r.Prompt, false), task+": query why;document x;"
+			if text != want || r.Second != 0 {
+				t.Errorf("classes %t: the engine got %q, want %q", classes, text, want)
+			}
+		}
+		refused(t, s, pooling.ScorePath, `{"text_1":"a","text_2":"b",
+			"chat_template_kwargs":{"tokenize":true}}`, 400, "chat_template_kwargs", "cannot set")
+	}
+}
+
 func TestPoolingRefuses(t *testing.T) {
 	s := poolingServer(t, nil)
 	for _, c := range []struct{ path, body, param, message string }{
 		{pooling.EmbeddingsPath, `{}`, "input", "empty"},
 		{pooling.EmbeddingsPath, `{"input":[]}`, "input", "empty"},
+		{pooling.EmbeddingsPath, `{"input":["a",""]}`, "input", "has no tokens"},
+		{pooling.EmbeddingsPath, `{"input":[[]]}`, "input", "empty"},
 		{pooling.EmbeddingsPath, `{"input":["a",1]}`, "input", "mixes"},
 		{pooling.EmbeddingsPath, `{"input":"a","encoding_format":"hex"}`, "encoding_format",
 			"float or base64"},
@@ -138,6 +175,12 @@ func TestPoolingRefuses(t *testing.T) {
 		{pooling.ScorePath, `{"text_1":"a"}`, "text_2", "missing"},
 		{pooling.ScorePath, `{"text_1":["a","b"],"text_2":["c"]}`, "text_1",
 			"2 queries meet 1 documents"},
+		{pooling.ScorePath, `{"text_1":"a","text_2":"b","max_tokens_per_doc":3}`,
+			"max_tokens_per_doc", "not supported"},
+		{pooling.RerankPath, `{"query":"a","documents":["b"],"max_tokens_per_query":3}`,
+			"max_tokens_per_query", "not supported"},
+		{pooling.EmbeddingsPath, `{"input":"a","padding":"max_length"}`, "padding",
+			"not supported"},
 		{pooling.RerankPath, `{"query":["a","b"],"documents":["c","d"]}`, "query", "one text"},
 		{completionsPath, `{"prompt":"a"}`, "model", "does not generate"},
 		{openai.ChatPath, `{"messages":[{"role":"user","content":"a"}]}`, "model",

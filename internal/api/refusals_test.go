@@ -345,7 +345,7 @@ var completionRefusals = map[string]refusal{
 	"prompt null":         {`"prompt":null`, "prompt", "must be provided"},
 	"prompt empty":        {`"prompt":""`, "prompt", "empty"},
 	"prompt empty list":   {`"prompt":[]`, "prompt", "must be provided"},
-	"prompt empty text":   {`"prompt":["a",""]`, "prompt", "prompt 1 is empty"},
+	"prompt empty text":   {`"prompt":["a",""]`, "prompt", "the prompt has no tokens"},
 	"prompt empty ids":    {`"prompt":[[]]`, "prompt", "prompt 0 is empty"},
 	"prompt number":       {`"prompt":5`, "prompt", "must be a string"},
 	"prompt object":       {`"prompt":{}`, "prompt", "must be a string"},

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -241,6 +242,54 @@ func TestEncoderClassifiers(t *testing.T) {
 			if err != nil || slices.Equal(active, got) != (name == "bert-classifier") {
 				t.Errorf("%s: %v activated is %v, %v", name, got, active, err)
 			}
+		}
+	}
+}
+
+// TestTextLengths: a text has as many tokens as sentence-transformers reads of it, by its file of
+// any name, else by the tokenizer's, and one step is held to no more.
+func TestTextLengths(t *testing.T) {
+	const length = `{"max_seq_length":100}`
+	for _, c := range []struct {
+		files map[string]string
+		want  int
+	}{
+		{nil, 256},
+		{map[string]string{"tokenizer_config.json": `{"model_max_length":90}`}, 90},
+		{map[string]string{"tokenizer_config.json": `{"model_max_length":1e30}`}, 256},
+		{map[string]string{"sentence_bert_config.json": length,
+			"tokenizer_config.json": `{"model_max_length":90}`}, 100},
+		{map[string]string{"sentence_xlm-roberta_config.json": length}, 100},
+		{map[string]string{"sentence_bert_config.json": `{"max_seq_length":null}`,
+			"sentence_roberta_config.json": length,
+			"tokenizer_config.json":        `{"model_max_length":90}`}, 90},
+	} {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS("../../testdata/encoders/bert-tiny")); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{"tokenizer.json": `{"model":{"type":"BPE",
+			"merges":[],"vocab":{"a":0}}}`, "modules.json": `[{"path":"","type":"x.Transformer"},
+			{"path":"pool","type":"x.Pooling"}]`}
+		maps.Copy(files, c.files)
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Mkdir(filepath.Join(dir, "pool"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "pool", "config.json"), []byte(`{}`),
+			0o644); err != nil {
+			t.Fatal(err)
+		}
+		e := openEncoder(t, "", func(conf *config.Config) {
+			conf.Model.Path, conf.Model.SkipTokenizerInit = dir, false
+			conf.Schedule.MaxNumBatchedTokens, conf.Schedule.MaxNumSeqs = c.want, 8
+		})
+		if got := e.Info().MaxModelLen; got != c.want {
+			t.Errorf("%v: %d tokens, want %d", c.files, got, c.want)
 		}
 	}
 }

@@ -2,9 +2,11 @@ package batch
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
@@ -106,6 +108,10 @@ func parseRow(line []byte, number int) *Row {
 func why(err error) string {
 	if err == nil {
 		return ": it is not UTF-8."
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) { // its own text is about types of Go
+		return fmt.Sprintf(": %s must not be of type %s.", cmp.Or(kind.Field, "a row"), kind.Value)
 	}
 	return ": " + strings.TrimPrefix(err.Error(), "json: ") + "."
 }

@@ -46,7 +46,7 @@ func (s *Service) StartCompletion(
 		if err := call.Ended(ctx); err != nil {
 			return nil, err
 		}
-		if prompts[i], bad = s.Tokenize(ctx, &req.Sampling, raw); bad != nil {
+		if prompts[i], bad = s.Tokenize(ctx, &req.Sampling, "prompt", raw); bad != nil {
 			return nil, bad
 		}
 		if bad = s.fit(&prompts[i], &req.Sampling, base, "prompt"); bad != nil {

@@ -65,13 +65,7 @@ func checkKwarg(name string) *wire.Error {
 // dialects.
 func (c *Conversation) DecodeShared(f *wire.Fields, m *Model) {
 	c.Documents = f.Array("documents")
-	if raw := f.Object("chat_template_kwargs"); raw != nil {
-		f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
-			c.Kwargs = append(c.Kwargs, wire.Member{Key: key, Raw: raw})
-			return checkKwarg(key)
-		}))
-	}
-	c.Kwargs = slices.Concat(m.kwargs, c.Kwargs) // the last one counts
+	c.DecodeKwargs(f, m)
 	if t := f.OptString("chat_template"); t != nil {
 		c.template = *t
 		if !m.flags.TrustRequestChatTemplate {
@@ -81,6 +75,17 @@ func (c *Conversation) DecodeShared(f *wire.Fields, m *Model) {
 					"Refused request with untrusted chat template."))
 		}
 	}
+}
+
+// DecodeKwargs reads the variables that a template is given.
+func (c *Conversation) DecodeKwargs(f *wire.Fields, m *Model) {
+	if raw := f.Object("chat_template_kwargs"); raw != nil {
+		f.Fail(wire.EachMember(raw, func(key string, raw []byte) *wire.Error {
+			c.Kwargs = append(c.Kwargs, wire.Member{Key: key, Raw: raw})
+			return checkKwarg(key)
+		}))
+	}
+	c.Kwargs = slices.Concat(m.kwargs, c.Kwargs) // the last one counts
 }
 
 // SetReasoningEffort says how much the model is to think.

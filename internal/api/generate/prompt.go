@@ -16,40 +16,56 @@ type Prompt struct {
 	Text string
 }
 
-// Tokenize turns a client's prompt into token ids and truncates them. The length is checked later,
-// with max_tokens, by fit. It stops when ctx ends.
-func (s *Service) Tokenize(ctx context.Context, r *Sampling, raw RawPrompt) (Prompt, *wire.Error) {
+// Tokenize turns a client's prompt, of a field, into token ids and truncates them. The length is
+// checked later, with max_tokens, by fit. It stops when ctx ends.
+func (s *Service) Tokenize(ctx context.Context, r *Sampling, field string, raw RawPrompt) (Prompt,
+	*wire.Error) {
 	if raw.Second != nil {
-		return s.tokenizePair(ctx, r, raw.Text, *raw.Second)
+		return s.tokenizePair(ctx, r, field, raw.Text, *raw.Second)
 	}
-	p := Prompt{Text: raw.Text}
-	p.Prompt = raw.IDs
+	p, whole := Prompt{}, false
 	if raw.IsText {
-		if err := s.checkText(r, "prompt", raw.Text); err != nil {
-			return p, err
+		if bad := s.checkText(r, field, raw.Text); bad != nil {
+			return p, bad
 		}
-		ids, err := s.Model.Tokenizer.EncodeUntil(ctx.Err, raw.Text, r.AddSpecial)
-		if err != nil {
-			return p, wire.Cancelled()
+		e, bad := s.encode(ctx, r, raw.Text)
+		if bad != nil {
+			return p, bad
 		}
-		p.Prompt = ids
-		if !r.Echo {
-			p.Text = "" // not kept for as long as the request lasts
+		p.Prompt, whole = e.IDs, !e.Short
+	} else {
+		var bad *wire.Error
+		if p.Prompt, bad = s.truncate(r, raw.IDs); bad != nil {
+			return p, bad
 		}
 	}
-	kept, err := s.truncate(r, p.Prompt)
-	if err != nil {
-		return p, err
-	}
-	whole := len(kept) == len(p.Prompt)
-	p.Prompt = kept
 	if len(p.Prompt) == 0 {
-		return p, wire.BadRequest("prompt", "the prompt has no tokens")
+		return p, noTokens(field)
 	}
-	if tok := s.Model.Tokenizer; r.Echo && tok != nil && !(raw.IsText && whole) {
-		p.Text = tok.Decode(p.Prompt, false)
+	if r.Echo { // else it is not kept for as long as the request lasts
+		if p.Text = raw.Text; !whole && s.Model.Tokenizer != nil {
+			p.Text = s.Model.Tokenizer.Decode(p.Prompt, false)
+		}
 	}
 	return p, nil
+}
+
+func noTokens(field string) *wire.Error {
+	return wire.BadRequest(field, "the prompt has no tokens")
+}
+
+// encode makes one prompt of a text or of two, cut as the request says.
+func (s *Service) encode(ctx context.Context, r *Sampling, texts ...string) (e tokenizer.Encoding,
+	bad *wire.Error) {
+	cut, bad := s.cut(r)
+	if bad != nil {
+		return e, bad
+	}
+	e, err := s.Model.Tokenizer.EncodeTexts(ctx.Err, texts, r.AddSpecial, cut)
+	if err != nil {
+		return e, wire.Cancelled()
+	}
+	return e, nil
 }
 
 // checkText refuses a text before the work of tokenising it when it cannot fit: no token is longer
@@ -79,32 +95,29 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 // MostBytes is the length from which on no text fits into the model.
 func (s *Service) MostBytes() int { return 4 * s.maxTokenBytes * s.Model.MaxModelLen }
 
-// tokenizePair is tokenize for two texts, which are cut as transformers does.
-func (s *Service) tokenizePair(ctx context.Context, r *Sampling, first, second string) (p Prompt,
-	bad *wire.Error) {
+// tokenizePair is tokenize for two texts.
+func (s *Service) tokenizePair(ctx context.Context, r *Sampling, field, first, second string) (
+	p Prompt, bad *wire.Error) {
 	// That of both is bounded like the text of one.
-	if bad := s.checkText(r, "documents", first+second); bad != nil {
+	if bad := s.checkText(r, field, first+second); bad != nil {
 		return p, bad
 	}
-	cut, bad := s.cut(r)
+	e, bad := s.encode(ctx, r, first, second)
 	if bad != nil {
 		return p, bad
 	}
-	ids, from, err := s.Model.Tokenizer.EncodePairUntil(ctx.Err, first, second, r.AddSpecial, cut)
-	if err != nil {
-		return p, wire.Cancelled()
+	if len(e.IDs) == 0 {
+		return p, noTokens(field)
 	}
-	if len(ids) == 0 {
-		return p, wire.BadRequest("prompt", "the prompt has no tokens")
-	}
-	p.Prompt = ids
+	p.Prompt = e.IDs
 	if s.Model.Pooling != nil && s.Model.Pooling.PairTypes {
-		p.Second = uint32(from)
+		p.Second = uint32(e.Second)
 	}
 	return p, nil
 }
 
-// truncate keeps the last (or first) truncate_prompt_tokens tokens.
+// truncate keeps the last (or first) truncate_prompt_tokens of a client's own tokens, or of a
+// conversation's.
 func (s *Service) truncate(r *Sampling, ids []int32) ([]int32, *wire.Error) {
 	cut, bad := s.cut(r)
 	if bad != nil || cut == nil || len(ids) <= cut.Most {

@@ -24,14 +24,45 @@ func TestTokenizingEnds(t *testing.T) {
 		Defaults: sample.Defaults{MaxModelLen: len(text)}}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, bad := s.Tokenize(ctx, &Sampling{}, RawPrompt{Text: text, IsText: true}); bad == nil ||
-		bad.Status != wire.StatusClientClosed {
+	if _, bad := s.Tokenize(ctx, &Sampling{}, "prompt", RawPrompt{Text: text,
+		IsText: true}); bad == nil || bad.Status != wire.StatusClientClosed {
 		t.Errorf("a prompt: %v", bad)
 	}
 	for _, m := range []*mask{newMask(), {open: "o", texts: []string{"t"}}} {
 		if _, err := s.encodeMasked(ctx, m, text, true); !errors.Is(err, context.Canceled) {
 			t.Errorf("a conversation: %v", err)
 		}
+	}
+}
+
+// TestCutLeavesSpecialTokens: a text that is cut keeps the tokens that the tokenizer puts around
+// it, as in transformers: models pool them.
+func TestCutLeavesSpecialTokens(t *testing.T) {
+	tok, err := tokenizer.Parse([]byte(`{"post_processor":{"type":"BertProcessing",
+		"sep":["</s>",4],"cls":["<s>",3]},"model":{"type":"BPE","merges":[],
+		"vocab":{"a":0,"b":1,"c":2,"<s>":3,"</s>":4}}}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Service{maxTokenBytes: 4, Model: Model{Info: &open.Info{Tokenizer: tok,
+		Defaults: sample.Defaults{MaxModelLen: 9}}}}
+	most := int64(4)
+	for right, want := range map[bool]string{true: "<s> a b </s>", false: "<s> b c </s>"} {
+		r := &Sampling{AddSpecial: true, Echo: true, TruncateRight: right, truncate: &most}
+		p, bad := s.Tokenize(t.Context(), r, "input", RawPrompt{Text: "abc", IsText: true})
+		if bad != nil || tok.Decode(p.Prompt, false) != want || p.Text != want {
+			t.Errorf("right %t: %v, %q, %v, want %q", right, p.Prompt, p.Text, bad, want)
+		}
+	}
+	most = 5
+	p, bad := s.Tokenize(t.Context(), &Sampling{AddSpecial: true, Echo: true, truncate: &most},
+		"input", RawPrompt{Text: "abc", IsText: true})
+	if bad != nil || len(p.Prompt) != 5 || p.Text != "abc" {
+		t.Errorf("whole: %v, %q, %v", p.Prompt, p.Text, bad)
+	}
+	p, bad = s.Tokenize(t.Context(), &Sampling{AddSpecial: true}, "input", RawPrompt{IsText: true})
+	if bad != nil || len(p.Prompt) != 2 {
+		t.Errorf("an empty text: %v, %v", p.Prompt, bad)
 	}
 }
 

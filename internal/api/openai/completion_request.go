@@ -63,7 +63,10 @@ func DecodePrompt(f *wire.Fields, m *generate.Model, field string) []generate.Ra
 	}
 	switch raw[0] {
 	case '"':
-		return nonEmpty(f, field, []generate.RawPrompt{{Text: wire.Unquote(raw), IsText: true}})
+		if field == "prompt" && string(raw) == `""` {
+			f.Fail(noPrompt(field))
+		}
+		return []generate.RawPrompt{{Text: wire.Unquote(raw), IsText: true}}
 	case '[':
 	default:
 		f.Fail(wire.BadRequest(field, "`%s` must be a string, a list of strings, a list of "+
@@ -112,13 +115,14 @@ func DecodePrompt(f *wire.Fields, m *generate.Model, field string) []generate.Ra
 	return nonEmpty(f, field, prompts)
 }
 
-// nonEmpty refuses empty prompts.
+// nonEmpty refuses no prompts, and those of no ids: what a text has, the tokenizer says, which may
+// put special tokens around it.
 func nonEmpty(f *wire.Fields, field string, prompts []generate.RawPrompt) []generate.RawPrompt {
 	if len(prompts) == 0 {
 		f.Fail(noPrompt(field))
 	}
 	for i, p := range prompts {
-		if p.Text == "" && len(p.IDs) == 0 {
+		if !p.IsText && len(p.IDs) == 0 {
 			f.Fail(wire.BadRequest(field, "%s %d is empty", field, i))
 		}
 	}

@@ -52,6 +52,7 @@ func (p *pooling) decode(f *wire.Fields) {
 	p.N, p.TopLogprobs, p.TopPromptLogprobs = 1, sample.NoLogprobs, sample.NoLogprobs
 	f.Unsupported("mm_processor_kwargs", "{}")
 	f.Unsupported("softmax", "true")
+	f.Unsupported("padding", `"do_not_pad"`)
 }
 
 // decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers
@@ -156,7 +157,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 				one.Text = cases.Lower(language.Und).String(one.Text)
 			}
 		}
-		t, bad := s.Tokenize(ctx, &p.Sampling, one)
+		t, bad := s.Tokenize(ctx, &p.Sampling, field, one)
 		if bad != nil {
 			return nil, bad
 		}

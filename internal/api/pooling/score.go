@@ -2,6 +2,7 @@ package pooling
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -30,8 +31,9 @@ const (
 // scoreRequest is the body of POST /v1/score: pairs of texts. One query meets every document.
 type scoreRequest struct {
 	pooling
+	// Conversation has the variables of templates.
+	generate.Conversation
 	queries, documents []generate.RawPrompt
-	instruction        string
 	activate           bool // of a classifier
 }
 
@@ -46,9 +48,12 @@ func decodeScore(f *wire.Fields, m *generate.Model) (*scoreRequest, *wire.Error)
 
 func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field string) {
 	r.pooling.decode(f)
+	f.Unsupported("max_tokens_per_query", "0")
+	f.Unsupported("max_tokens_per_doc", "0")
 	if text := f.OptString("instruction"); text != nil {
-		r.instruction = *text
+		r.Kwargs = []wire.Member{{Key: "instruction", Raw: wire.AppendString(nil, *text)}}
 	}
+	r.DecodeKwargs(f, m)
 	if !scoresPairs(m) {
 		r.pooling.decodePrompt(f, m)
 	}
@@ -135,11 +140,9 @@ func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*genera
 	pairs := make([]generate.RawPrompt, len(req.documents))
 	for i, d := range req.documents {
 		query := req.queries[i%len(req.queries)].Text
-		if head != nil {
-			pairs[i] = generate.RawPrompt{IsText: true, Text: query, Second: &d.Text}
-		} else {
-			pairs[i] = generate.RawPrompt{IsText: true, Text: s.pair(query, d.Text,
-				req.instruction)}
+		var bad *wire.Error
+		if pairs[i], bad = s.pair(r.Context(), req, query, d.Text); bad != nil {
+			return nil, nil, bad
 		}
 	}
 	prompts, bad := s.poolPrompts(r.Context(), &req.pooling, "documents", pairs, pooled, tokens...)
@@ -166,12 +169,32 @@ func (s *API) judged(r *server.Request, req *scoreRequest, kind string) (*genera
 }
 
 // pair is the prompt that has the model judge a document.
-func (s *API) pair(query, document, instruction string) string {
-	if !s.Model.Pooling.Qwen3Reranker {
-		return query + document
+func (s *API) pair(ctx context.Context, req *scoreRequest, query, document string) (
+	generate.RawPrompt, *wire.Error) {
+	p := s.Model.Pooling
+	switch {
+	case p.Templated:
+		c := req.Conversation
+		c.Field = "documents"
+		for _, m := range [][2]string{{"query", query}, {"document", document}} {
+			raw := append([]byte(`{"role":"`+m[0]+`","content":`), wire.AppendString(nil, m[1])...)
+			c.Messages = append(c.Messages, append(raw, '}'))
+		}
+		prompt, bad := s.Render(ctx, &c, &req.Sampling)
+		return generate.RawPrompt{IDs: prompt.Prompt}, bad
+	case p.Classes != nil:
+		return generate.RawPrompt{IsText: true, Text: query, Second: &document}, nil
+	case p.Qwen3Reranker:
+		task := qwen3RerankTask
+		for _, m := range req.Kwargs {
+			if m.Key == "instruction" && m.Raw[0] == '"' {
+				task = cmp.Or(wire.Unquote(m.Raw), qwen3RerankTask)
+			}
+		}
+		query = qwen3RerankBefore + task + "\n<Query>: " + query + "\n<Document>: "
+		document += qwen3RerankAfter
 	}
-	return qwen3RerankBefore + cmp.Or(instruction, qwen3RerankTask) + "\n<Query>: " + query +
-		"\n<Document>: " + document + qwen3RerankAfter
+	return generate.RawPrompt{IsText: true, Text: query + document}, nil
 }
 
 // rerankRequest is the body of POST /v1/rerank, as Jina's and Cohere's clients send it.
@@ -191,7 +214,6 @@ func decodeRerank(f *wire.Fields, m *generate.Model) (*rerankRequest, *wire.Erro
 	}
 	r.top = int(f.Ranged("top_n", 0, 0, 1<<31-1))
 	f.OptBool("return_documents", true)
-	f.Unsupported("max_tokens_per_doc", "0")
 	return r, f.Err
 }
 

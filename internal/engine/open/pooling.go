@@ -1,6 +1,7 @@
 package open
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type Pooling struct {
 	// Classifier are the tokens for "no" and "yes" of a model that scores pairs of texts by what it
 	// would say; empty for others.
 	Classifier []int32
+	// Templated says that the chat template makes one prompt of two texts: it is a flag's.
+	Templated bool
 	// Qwen3Reranker asks as Qwen3-Reranker was trained.
 	Qwen3Reranker bool
 	// Dense are layers that a pooled state passes before it is the vector.
@@ -87,21 +90,25 @@ func (r *resolver) readPooling() error {
 	}
 	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize,
 		State:     r.Model.HiddenSize,
-		PairTypes: r.Model.TokenTypes > 1}
+		PairTypes: r.Model.TokenTypes > 1, Templated: m.ChatTemplate != ""}
 	if r.Model.Encoder {
 		p.Type = step.PoolCLS // vLLM's, too
-		if err := r.checkEncoder(); err != nil {
-			return err
-		}
 	}
+	most := 0
 	if head != nil {
 		p.Classes = &Classes{Labels: head.Labels, Activate: true, problem: head.ProblemType,
 			identity: head.Identity}
 		if head.Pooling == "mean" {
 			p.Type = step.PoolMean
 		}
-	} else if err := r.readSentenceTransformer(p); err != nil {
-		return fmt.Errorf("model %q: %w", r.Info.Root, err)
+	} else {
+		var err error
+		if most, err = r.readSentenceTransformer(p); err != nil {
+			return fmt.Errorf("model %q: %w", r.Info.Root, err)
+		}
+	}
+	if err := r.boundTexts(most); err != nil {
+		return err
 	}
 	if err := p.configure(m.PoolerConfig); err != nil {
 		return usage("--pooler-config: %w", err)
@@ -111,6 +118,29 @@ func (r *resolver) readPooling() error {
 	}
 	r.Info.Pooling = p
 	return nil
+}
+
+// boundTexts lets texts have most tokens, 0 for what an encoder's tokenizer or the positions allow,
+// unless the flags say how many.
+func (r *resolver) boundTexts(most int) error {
+	if r.Model.Encoder {
+		most = cmp.Or(most, r.tokenizerLength())
+	}
+	if most > 0 && r.Config.Model.MaxModelLen == 0 {
+		r.Info.MaxModelLen = min(r.Info.MaxModelLen, most)
+	}
+	if r.Model.Encoder {
+		return r.checkEncoder()
+	}
+	return nil
+}
+
+// tokenizerLength is how many tokens of a text the tokenizer is for, 0 for any number.
+func (r *resolver) tokenizerLength() int {
+	if r.Info.Tokenizer == nil {
+		return 0
+	}
+	return r.Info.Tokenizer.Config().ModelMaxLength
 }
 
 // checkEncoder refuses flags that ask of an encoder what only a model with a KV cache does.
@@ -132,24 +162,22 @@ func (r *resolver) checkEncoder() error {
 	return nil
 }
 
-// readSentenceTransformer reads what sentence-transformers keeps beside the model.
-func (r *resolver) readSentenceTransformer(p *Pooling) error {
+// readSentenceTransformer reads what sentence-transformers keeps beside the model, and how many
+// tokens of a text it reads, 0 for as many as the model.
+func (r *resolver) readSentenceTransformer(p *Pooling) (most int, err error) {
 	if r.dir == "" {
-		return nil
+		return 0, nil
 	}
 	m, err := sentence.Read(r.dir, r.Model.HiddenSize)
 	if err != nil || m == nil {
-		return err
+		return 0, err
 	}
 	p.Type, p.Normalize, p.Dense = m.Pooling, m.Normalize, m.Dense
 	if n := len(p.Dense); n > 0 {
 		p.Width = p.Dense[n-1].Out
 	}
 	p.Prompts, p.DefaultPrompt, p.Lower = m.Prompts, m.Default, m.Lower
-	if m.MaxLength > 0 && r.Config.Model.MaxModelLen == 0 {
-		r.Info.MaxModelLen = min(r.Info.MaxModelLen, m.MaxLength)
-	}
-	return nil
+	return cmp.Or(m.MaxLength, r.tokenizerLength()), nil
 }
 
 // configure applies --pooler-config.

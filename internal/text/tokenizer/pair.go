@@ -7,47 +7,58 @@ type Cut struct {
 	Right bool
 }
 
-// EncodePairUntil returns the token ids of two texts as one prompt, as the post-processor puts two
-// together, with its special tokens or without. Of texts that are too long the longer one is cut,
-// transformers' longest_first; cut is nil for texts that stay whole. There are no ids when not even
-// the special tokens have room. second is where the second text begins. stop is that of
-// EncodeUntil.
-func (t *Tokenizer) EncodePairUntil(stop func() error, a, b string, addSpecial bool, cut *Cut) (
-	ids []int32, second int, err error) {
+// Encoding is a prompt of one text or two.
+type Encoding struct {
+	// IDs are its tokens; none when not even the special tokens have room.
+	IDs []int32
+	// Second is where the second text begins.
+	Second int
+	// Short says that a text was cut.
+	Short bool
+}
+
+// EncodeTexts makes one prompt of a text or of two, as the post-processor puts them together, with
+// its special tokens or without. As in transformers a cut leaves the special tokens and takes from
+// the texts, of two from the longer one (longest_first); it is nil for texts that stay whole. stop
+// is that of EncodeUntil.
+func (t *Tokenizer) EncodeTexts(stop func() error, texts []string, addSpecial bool, cut *Cut) (
+	e Encoding, err error) {
 	w := work{stop: stop}
-	texts := [][]int32{
-		t.appendText(make([]int32, 0, len(a)/4+8), t.valid(a), &w),
-		t.appendText(make([]int32, 0, len(b)/4+8), t.valid(b), &w),
+	var parts [2][]int32
+	for i, text := range texts {
+		parts[i] = t.appendText(make([]int32, 0, len(text)/4+8), t.valid(text), &w)
 	}
-	if w.err != nil {
-		return nil, 0, w.err
+	template := t.template.single
+	if len(texts) == 2 {
+		template = t.template.pair
 	}
-	if cut != nil {
+	if cut != nil && w.err == nil {
 		room := cut.Most
-		for _, id := range t.template.pair {
+		for _, id := range template {
 			if id >= 0 && addSpecial {
 				room--
 			}
 		}
 		if room < 0 {
-			return nil, 0, nil
+			return Encoding{Short: true}, nil
 		}
-		n0, n1 := longestFirst(len(texts[0]), len(texts[1]), room)
-		texts[0], texts[1] = cut.Truncate(texts[0], n0), cut.Truncate(texts[1], n1)
+		n0, n1 := longestFirst(len(parts[0]), len(parts[1]), room)
+		e.Short = n0+n1 < len(parts[0])+len(parts[1])
+		parts[0], parts[1] = cut.Truncate(parts[0], n0), cut.Truncate(parts[1], n1)
 	}
-	prompt := make([]int32, 0, len(t.template.pair)+len(texts[0])+len(texts[1]))
-	for _, id := range t.template.pair {
+	e.IDs = make([]int32, 0, len(template)+len(parts[0])+len(parts[1]))
+	for _, id := range template {
 		switch {
 		case id < 0:
 			if id != markA {
-				second = len(prompt)
+				e.Second = len(e.IDs)
 			}
-			prompt = append(prompt, texts[markA-id]...)
+			e.IDs = append(e.IDs, parts[markA-id]...)
 		case addSpecial:
-			prompt = append(prompt, id)
+			e.IDs = append(e.IDs, id)
 		}
 	}
-	return prompt, second, nil
+	return e, w.err
 }
 
 // Truncate returns the n tokens of a text that the cut leaves: the first ones for a cut on the

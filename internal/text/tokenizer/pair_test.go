@@ -32,10 +32,9 @@ func TestPairs(t *testing.T) {
 			t.Errorf("%s: one text is %s, want %s", c.name, got, c.single)
 		}
 		for special, want := range map[bool]string{true: c.pair, false: c.plain} {
-			got, second, err := tok.EncodePairUntil(nil, "aab", "c", special, nil)
-			if err != nil || fmt.Sprint(got) != want || got[second] != 2 {
-				t.Errorf("%s: two texts are %v, the second from %d, %v, want %s", c.name, got,
-					second, err, want)
+			got, err := tok.EncodeTexts(nil, []string{"aab", "c"}, special, nil)
+			if err != nil || fmt.Sprint(got.IDs) != want || got.IDs[got.Second] != 2 || got.Short {
+				t.Errorf("%s: two texts are %+v, %v, want %s", c.name, got, err, want)
 			}
 		}
 	}
@@ -44,20 +43,28 @@ func TestPairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	one, two := []string{"aab"}, []string{"aab", "c"}
 	for _, c := range []struct {
-		cut  Cut
-		want []int32
+		texts []string
+		cut   Cut
+		want  []int32
+		short bool
 	}{
-		{Cut{Most: 7}, []int32{3, 0, 0, 1, 4, 2, 4}},
-		{Cut{Most: 6}, []int32{3, 0, 1, 4, 2, 4}},
-		{Cut{Most: 6, Right: true}, []int32{3, 0, 0, 4, 2, 4}},
-		{Cut{Most: 4}, []int32{3, 1, 4, 4}},
-		{Cut{Most: 3}, []int32{3, 4, 4}},
-		{Cut{Most: 2}, nil},
+		{two, Cut{Most: 7}, []int32{3, 0, 0, 1, 4, 2, 4}, false},
+		{two, Cut{Most: 6}, []int32{3, 0, 1, 4, 2, 4}, true},
+		{two, Cut{Most: 6, Right: true}, []int32{3, 0, 0, 4, 2, 4}, true},
+		{two, Cut{Most: 4}, []int32{3, 1, 4, 4}, true},
+		{two, Cut{Most: 3}, []int32{3, 4, 4}, true},
+		{two, Cut{Most: 2}, nil, true},
+		{one, Cut{Most: 5}, []int32{3, 0, 0, 1, 4}, false},
+		{one, Cut{Most: 4}, []int32{3, 0, 1, 4}, true},
+		{one, Cut{Most: 4, Right: true}, []int32{3, 0, 0, 4}, true},
+		{one, Cut{Most: 2, Right: true}, []int32{3, 4}, true},
+		{one, Cut{Most: 1}, nil, true},
 	} {
-		if got, _, err := tok.EncodePairUntil(nil, "aab", "c", true, &c.cut); err != nil ||
-			!slices.Equal(got, c.want) {
-			t.Errorf("%+v: %v, %v, want %v", c.cut, got, err, c.want)
+		if got, err := tok.EncodeTexts(nil, c.texts, true, &c.cut); err != nil ||
+			!slices.Equal(got.IDs, c.want) || got.Short != c.short {
+			t.Errorf("%q, %+v: %+v, %v, want %v", c.texts, c.cut, got, err, c.want)
 		}
 	}
 	_, err = Parse([]byte(
@@ -67,8 +74,8 @@ func TestPairs(t *testing.T) {
 		t.Error("a template of a third text is taken")
 	}
 	stopped := fmt.Errorf("stopped")
-	if _, _, err := tok.EncodePairUntil(func() error { return stopped },
-		string(make([]byte, 1<<20)), "b", true, nil); err != stopped {
+	if _, err := tok.EncodeTexts(func() error { return stopped },
+		[]string{string(make([]byte, 1<<20)), "b"}, true, nil); err != stopped {
 		t.Errorf("%v", err)
 	}
 }

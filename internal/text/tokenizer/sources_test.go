@@ -222,8 +222,8 @@ func TestBytesOfWords(t *testing.T) {
 	if got := tok.Decode(tok.Encode("Seaside, sea", true), true); got != "seaside, sea" {
 		t.Errorf("decoded as %q", got)
 	}
-	pair, _, err := tok.EncodePairUntil(nil, "sea", "side", true, nil)
-	if want := []int32{1, 3, 2, 0, 2}; err != nil || !slices.Equal(pair, want) {
-		t.Errorf("a pair is %v, %v, want %v", pair, err, want)
+	pair, err := tok.EncodeTexts(nil, []string{"sea", "side"}, true, nil)
+	if want := []int32{1, 3, 2, 0, 2}; err != nil || !slices.Equal(pair.IDs, want) {
+		t.Errorf("a pair is %v, %v, want %v", pair.IDs, err, want)
 	}
 }

@@ -161,13 +161,21 @@ func (m *Model) readPooling(file string, width int) error {
 
 // readTexts reads what is done to texts.
 func (m *Model) readTexts(dir string) error {
-	const bounds, prompts = "sentence_bert_config.json", "config_sentence_transformers.json"
+	const prompts = "config_sentence_transformers.json"
 	var s struct {
 		MaxLength *int `json:"max_seq_length"`
 		Lower     bool `json:"do_lower_case"`
 	}
-	if _, err := readJSON(filepath.Join(dir, bounds), &s); err != nil {
-		return err
+	bounds := ""
+	for _, of := range []string{"bert", "roberta", "xlm-roberta"} { // the first one is today's
+		bounds = "sentence_" + of + "_config.json"
+		found, err := readJSON(filepath.Join(dir, bounds), &s)
+		if err != nil {
+			return err
+		}
+		if found {
+			break
+		}
 	}
 	if m.Lower = s.Lower; s.MaxLength != nil {
 		if m.MaxLength = *s.MaxLength; m.MaxLength < 2 {
