@@ -205,6 +205,8 @@ func TestReadConfigFields(t *testing.T) {
 			`{"model_type":"qwen2","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":4,"max_window_layers":3}`, func(c *Config) any { return c.Windows }, []int{0, 0, 0, 100}},
 		{"qwen default window",
 			`{"model_type":"qwen3","use_sliding_window":true,"num_hidden_layers":2,"max_window_layers":1}`, func(c *Config) any { return c.Windows }, []int{0, 4096}},
+		{"moe window in every other lower layer",
+			`{"model_type":"qwen2_moe","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":5,"max_window_layers":4}`, func(c *Config) any { return c.Windows }, []int{100, 0, 100, 0, 0}},
 		{"moe window in every layer",
 			`{"model_type":"qwen3_moe","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":2,"max_window_layers":1}`, func(c *Config) any { return c.Windows }, []int{100, 100}},
 		{"layer_types", `{"model_type":"qwen3","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":3,"layer_types":["sliding_attention","full_attention","sliding_attention"]}`, func(c *Config) any { return c.Windows }, []int{100, 0, 100}},
