@@ -14,7 +14,7 @@ func glm4() *family {
 			BOS: -1, PAD: 151329, EOS: []int{151329, 151336, 151338}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 128)
-			c.QKVBias = f.Flag("attention_bias", false)
+			c.QKVBias = f.Flag("attention_bias", true)
 			c.partialRotary(0.5)
 			readRope(f, c)
 			readWindows(f, c, 0, noLayer)
