@@ -85,8 +85,8 @@ func (r *resolver) readPooling() error {
 		}
 		return nil
 	}
-	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize,
-		State:     r.Model.HiddenSize,
+	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.StateSize(),
+		State:     r.Model.StateSize(),
 		PairTypes: r.Model.TokenTypes > 1}
 	if r.Model.Encoder {
 		p.Type = step.PoolCLS // vLLM's, too
@@ -137,7 +137,7 @@ func (r *resolver) readSentenceTransformer(p *Pooling) error {
 	if r.dir == "" {
 		return nil
 	}
-	m, err := sentence.Read(r.dir, r.Model.HiddenSize)
+	m, err := sentence.Read(r.dir, r.Model.StateSize())
 	if err != nil || m == nil {
 		return err
 	}

@@ -264,6 +264,8 @@ func TestReadConfigFields(t *testing.T) {
 				MScale: 1, MScaleAllDim: .707, AttentionFactor: 1.5}},
 		{"yarn by the model's length",
 			`{"model_type":"qwen3","max_position_embeddings":1000,"rope_scaling":{"type":"yarn","factor":null,"original_max_position_embeddings":250,"beta_fast":0}}`, func(c *Config) any { return c.Rope }, Rope{Type: "yarn", Factor: 4, OriginalMaxPositions: 250, BetaFast: 32, BetaSlow: 1, Truncate: true}},
+		{"opt's narrow states", `{"model_type":"opt","hidden_size":1024,"num_attention_heads":16,` +
+			`"word_embed_proj_dim":512}`, func(c *Config) any { return c.StateSize() }, 512},
 		{"glm4 has biases by default", `{"model_type":"glm4"}`,
 			func(c *Config) any { return c.QKVBias }, true},
 		{"all of a head is turned, where it is a part by default",
