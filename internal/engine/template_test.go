@@ -37,3 +37,48 @@ func TestBadTemplates(t *testing.T) {
 		}
 	}
 }
+
+// TestToolTemplates are found where libraries have written them, and templates in files stand for
+// all of tokenizer_config.json's.
+func TestToolTemplates(t *testing.T) {
+	const file, tools = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
+	list := `{"chat_template":[{"name":"default","template":"D"},{"name":"tool_use","template":"T"},
+		{"name":"rag","template":"{% broken"}]}`
+	for _, c := range []struct {
+		files       map[string]string
+		usual, tool string
+	}{
+		{map[string]string{"tokenizer_config.json": list}, "D", "T"},
+		{map[string]string{"tokenizer_config.json": `{"chat_template":"D"}`}, "D", ""},
+		{map[string]string{"tokenizer_config.json": list, file: "F"}, "F", ""},
+		{map[string]string{"tokenizer_config.json": "{}", file: "F", tools: "U"}, "F", "U"},
+		{map[string]string{"tokenizer_config.json": list, file: "F", tools: "U"}, "F", "U"},
+	} {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS("../../testdata/models/go-std-tiny")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(dir, filepath.Dir(tools)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range c.files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conf := config.Default()
+		conf.Cache.MemoryBytes, conf.Model.Path = 16<<20, dir
+		e, _, err := engine.Open(t.Context(), engine.Options{Config: conf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		usual, tool := e.Info().Template.Source(), ""
+		if of := e.Info().ToolTemplate; of != nil {
+			tool = of.Source()
+		}
+		if usual != c.usual || tool != c.tool {
+			t.Errorf("%v: %q, with tools %q", c.files, usual, tool)
+		}
+		_ = e.Stop(t.Context())
+	}
+}

@@ -56,6 +56,9 @@ func (m *Model) readers() {
 	if m.Template != nil {
 		m.format, m.Thinking = output.Detect(m.Template.Source())
 	}
+	if m.ToolTemplate != nil {
+		m.format, _ = output.Detect(m.ToolTemplate.Source())
+	}
 	if name := m.flags.ToolCallParser; name != config.AutoParser {
 		m.format = output.FormatNamed(name)
 	}

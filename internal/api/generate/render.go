@@ -82,12 +82,16 @@ func (s *Service) templateFor(c *Conversation) (*chattemplate.Template, *wire.Er
 		}
 		return t, nil
 	}
-	if s.Model.Template == nil {
+	t := s.Model.Template
+	if c.Tools != nil && s.Model.ToolTemplate != nil {
+		t = s.Model.ToolTemplate
+	}
+	if t == nil {
 		return nil, wire.BadRequest(c.Field,
 			"the model has no chat template: start the server with --chat-template, "+
 				"or use /v1/completions with a prompt of your own")
 	}
-	return s.Model.Template, nil
+	return t, nil
 }
 
 // templateError is a failed rendering: the conversation's fault when the template says so, and a

@@ -9,6 +9,8 @@ import (
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/open"
+	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/text/chattemplate"
 	"github.com/eagleray/eagleray/internal/text/output"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
@@ -77,5 +79,33 @@ func TestSpecialTagsAreRead(t *testing.T) {
 	s.specials = newSpecialTexts([]string{"<tool_call>", "<|im_end|>"})
 	if list := s.dropped(&o); !s.hides(&o) || len(list) != 1 || list[0] != "<|im_end|>" {
 		t.Errorf("drops %q", list)
+	}
+}
+
+// TestToolTemplate renders conversations with tools alone, and its calls are what is looked for.
+func TestToolTemplate(t *testing.T) {
+	parse := func(source string) *chattemplate.Template {
+		p, err := chattemplate.Parse(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	usual, tool := parse("{{ messages }}"), parse("<tool_call>{{ tools }}</tool_call>")
+	for _, c := range []struct{ usual, tool, plain, with *chattemplate.Template }{
+		{usual, tool, usual, tool}, {usual, nil, usual, usual}, {nil, tool, nil, tool},
+	} {
+		m := Model{Info: &open.Info{Template: c.usual, ToolTemplate: c.tool}, flags: &config.Model{
+			ToolCallParser: config.AutoParser, ReasoningParser: config.AutoParser}}
+		m.readers()
+		if (m.format != nil) != (c.tool != nil) {
+			t.Errorf("%v: calls are read as %v", c, m.format)
+		}
+		s := &Service{Model: m}
+		plain, bad := s.templateFor(&Conversation{})
+		with, _ := s.templateFor(&Conversation{Tools: []Tool{}})
+		if plain != c.plain || with != c.with || (bad != nil) != (c.plain == nil) {
+			t.Errorf("%v: %v, %v, with tools %v", c, plain, bad, with)
+		}
 	}
 }

@@ -18,10 +18,12 @@ func (r adaptedRows) of(v compute.View) compute.View {
 }
 
 // adapted are the rows of the batch at hand that have an adapter. Those of one are together where
-// they lie equally far apart, as of requests that decode, so that its weights are read once.
+// they lie equally far apart, as of requests that decode, so that its weights are read once. Their
+// order is that of the batch, which ranks have in common: places are a rank's own.
 type adapted struct {
-	rows []adaptedRows
-	list []compute.Product
+	rows  []adaptedRows
+	first []int // the first row of the adapter in each place, of those that have rows
+	list  []compute.Product
 }
 
 // begin finds the rows by the places of their adapters, negative for none.
@@ -40,9 +42,15 @@ func (a *adapted) begin(places []int32) {
 	if len(a.rows) < 2 {
 		return
 	}
+	for _, r := range slices.Backward(a.rows) {
+		for len(a.first) <= r.place {
+			a.first = append(a.first, 0)
+		}
+		a.first[r.place] = r.from
+	}
 	slices.SortFunc(a.rows, func(x, y adaptedRows) int {
-		return cmp.Or(cmp.Compare(min(x.n, 2), min(y.n, 2)), cmp.Compare(x.place, y.place),
-			cmp.Compare(x.from, y.from))
+		return cmp.Or(cmp.Compare(min(x.n, 2), min(y.n, 2)),
+			cmp.Compare(a.first[x.place], a.first[y.place]), cmp.Compare(x.from, y.from))
 	})
 	last := 0
 	for _, r := range a.rows[1:] {

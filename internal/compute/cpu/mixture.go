@@ -209,7 +209,8 @@ func (m *mixing) choose(scores []float32, chosen []int32, w []float32, o *comput
 	}
 }
 
-// closeGroups makes the choice 0 in the groups that may not be chosen from.
+// closeGroups leaves no choice in the groups that may not be chosen from: corrections may make that
+// of the others negative.
 func (m *mixing) closeGroups(choice []float32, o *compute.Routing) {
 	groups, size := o.Groups, len(choice)/o.Groups
 	m.groups = grow(m.groups, groups)
@@ -231,7 +232,9 @@ func (m *mixing) closeGroups(choice []float32, o *compute.Routing) {
 	largest(m.groups, m.open, m.best)
 	for g := range groups {
 		if !slices.Contains(m.open, int32(g)) {
-			clear(choice[g*size : (g+1)*size])
+			for i := g * size; i < (g+1)*size; i++ {
+				choice[i] = float32(math.Inf(-1))
+			}
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/compute"
 )
 
 // TestLargest compares with a stable sort, over scores with many equals.
@@ -74,6 +76,18 @@ func TestOrder(t *testing.T) {
 			t.Fatalf("%d rows to %d of %d experts: %v, not %v",
 				rows, k, experts, got, want)
 		}
+	}
+}
+
+// TestClosedGroups: no expert of a closed group is chosen, though a correction makes the choice of
+// one of an open group negative.
+func TestClosedGroups(t *testing.T) {
+	m := &mixing{choice: make([]float32, 4)}
+	chosen, weights := make([]int32, 2), make([]float32, 2)
+	m.choose([]float32{0.9, 0.1, 0.2, 0.2}, chosen, weights, &compute.Routing{PerToken: 2,
+		Correction: Over([]float32{0, -0.5, 0, 0}, 1, 4).Memory, Groups: 2, TopGroups: 1, Best: 2})
+	if !slices.Equal(chosen, []int32{0, 1}) || !slices.Equal(weights, []float32{0.9, 0.1}) {
+		t.Errorf("chosen are %v, of weights %v", chosen, weights)
 	}
 }
 

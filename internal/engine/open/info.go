@@ -25,6 +25,8 @@ type Info struct {
 	Grammars *grammars.Cache
 	// Template renders conversations; it is nil when the model has none.
 	Template *chattemplate.Template
+	// ToolTemplate is that of conversations with tools where the model has another one for these.
+	ToolTemplate *chattemplate.Template
 	// Pooling is how the model pools; nil for one that generates.
 	Pooling *Pooling
 	// Encoder says that the model has no KV cache, and says no tokens.

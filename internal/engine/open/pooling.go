@@ -88,8 +88,8 @@ func (r *resolver) readPooling() error {
 		}
 		return nil
 	}
-	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.HiddenSize,
-		State:     r.Model.HiddenSize,
+	p := &Pooling{Type: step.PoolLast, Normalize: true, Width: r.Model.StateSize(),
+		State:     r.Model.StateSize(),
 		PairTypes: r.Model.TokenTypes > 1, Templated: m.ChatTemplate != ""}
 	if r.Model.Encoder {
 		p.Type = step.PoolCLS // vLLM's, too
@@ -168,7 +168,7 @@ func (r *resolver) readSentenceTransformer(p *Pooling) (most int, err error) {
 	if r.dir == "" {
 		return 0, nil
 	}
-	m, err := sentence.Read(r.dir, r.Model.HiddenSize)
+	m, err := sentence.Read(r.dir, r.Model.StateSize())
 	if err != nil || m == nil {
 		return 0, err
 	}

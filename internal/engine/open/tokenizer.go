@@ -61,18 +61,28 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 	r.Info.Grammars = grammars.New(func() (*constrain.Vocabulary, error) {
 		return grammars.Vocabulary(r.Info.Tokenizer, r.Info.Ends()...), nil
 	}, (machine.Cores()+1)/2)
-	source, from, err := r.templateSource(folder)
-	if err != nil || source == "" {
+	if r.Info.Template, err = r.template(folder, "default", "chat_template.jinja"); err != nil {
 		return err
 	}
+	r.Info.ToolTemplate, err = r.template(folder, "tool_use", checkpoint.ToolTemplate)
+	return err
+}
+
+// template is the chat template of a name, which may be in a file of its own; nil for none.
+func (r *resolver) template(folder checkpoint.Folder, name,
+	file string) (t *chattemplate.Template, err error) {
+	source, from, err := r.templateSource(folder, name, file)
+	if err != nil || source == "" {
+		return nil, err
+	}
 	if line, column := firstInvalid(source); line > 0 {
-		return fmt.Errorf("%s: chat template line %d, column %d: not valid UTF-8", from, line,
+		return nil, fmt.Errorf("%s: chat template line %d, column %d: not valid UTF-8", from, line,
 			column)
 	}
-	if r.Info.Template, err = chattemplate.Parse(source); err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+	if t, err = chattemplate.Parse(source); err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
 	}
-	return nil
+	return t, nil
 }
 
 // firstInvalid is the line, and the byte of it, both from 1, where a text is not UTF-8; 0 when it
@@ -92,8 +102,10 @@ func firstInvalid(s string) (line, column int) {
 	return strings.Count(s[:end], "\n") + 1, end - strings.LastIndexByte(s[:end], '\n')
 }
 
-// templateSource finds the chat template: the flag's, the folder's own file, the tokenizer's.
-func (r *resolver) templateSource(folder checkpoint.Folder) (source, from string, err error) {
+// templateSource finds a chat template: the flag's, the folder's own file, the tokenizer's where
+// the folder has no such file.
+func (r *resolver) templateSource(folder checkpoint.Folder, name,
+	file string) (source, from string, err error) {
 	if t := r.Config.Model.ChatTemplate; t != "" {
 		raw, err := os.ReadFile(t)
 		if err == nil {
@@ -104,11 +116,14 @@ func (r *resolver) templateSource(folder checkpoint.Folder) (source, from string
 		}
 		return "", "", usage("--chat-template: %w", err)
 	}
-	if slices.Contains(folder.Names(), "chat_template.jinja") {
-		raw, err := folder.ReadFile("chat_template.jinja")
-		return string(raw), "chat_template.jinja", err
+	switch names := folder.Names(); {
+	case slices.Contains(names, file):
+		raw, err := folder.ReadFile(file)
+		return string(raw), file, err
+	case slices.Contains(names, "chat_template.jinja"):
+		return "", "", nil
 	}
-	return r.Info.Tokenizer.Config().ChatTemplates["default"],
+	return r.Info.Tokenizer.Config().ChatTemplates[name],
 		"chat template of tokenizer_config.json", nil
 }
 

@@ -483,7 +483,8 @@ func FuzzReadInfo(f *testing.F) {
 			return
 		}
 		for _, name := range files {
-			if filepath.Base(name) != name && !ofModule(name) || !filepath.IsLocal(name) {
+			if filepath.Base(name) != name && !ofModule(name) && name != toolTemplate ||
+				!filepath.IsLocal(name) {
 				t.Fatalf("file %q", name)
 			}
 		}
@@ -495,12 +496,13 @@ func FuzzReadInfo(f *testing.F) {
 func TestSelectModules(t *testing.T) {
 	names := []string{"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json",
 		"2_Dense/config.json", "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin",
-		"onnx/model.onnx", "openvino/config.json", "0_Transformer/config.json", "1_a/b/config.json"}
+		"onnx/model.onnx", "openvino/config.json", "0_Transformer/config.json", "1_a/b/config.json",
+		toolTemplate, "additional_chat_templates/rag.jinja"}
 	for want, list := range map[string][]string{
-		"[1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors config.json " +
-			"model.safetensors modules.json]": names,
-		"[config.json model.safetensors]": slices.DeleteFunc(slices.Clone(names),
-			func(name string) bool { return name == "modules.json" }),
+		"[1_Pooling/config.json 2_Dense/config.json 2_Dense/model.safetensors " +
+			toolTemplate + " config.json model.safetensors modules.json]": names,
+		"[" + toolTemplate + " config.json model.safetensors]": slices.DeleteFunc(
+			slices.Clone(names), func(name string) bool { return name == "modules.json" }),
 	} {
 		got, err := selectFiles(list)
 		if err != nil || fmt.Sprint(got) != want {

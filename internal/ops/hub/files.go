@@ -16,6 +16,8 @@ const (
 	singleWeights = "model.safetensors"
 	weightIndex   = "model.safetensors.index.json"
 	maxIndex      = 256 << 20
+	// toolTemplate is the chat template of conversations with tools.
+	toolTemplate = "additional_chat_templates/tool_use.jinja"
 )
 
 // checkNames refuses a repository that lists a file outside itself.
@@ -39,7 +41,8 @@ func selectFiles(names []string) ([]string, error) {
 	var picked []string
 	sentence := slices.Contains(names, "modules.json")
 	for _, name := range names {
-		if !strings.Contains(name, "/") && needed(name) || sentence && ofModule(name) {
+		if !strings.Contains(name, "/") && needed(name) || sentence && ofModule(name) ||
+			name == toolTemplate {
 			picked = append(picked, name)
 		}
 	}

@@ -46,7 +46,7 @@ func Head(c *Config) ([]HeadLayer, error) {
 		return nil, err
 	}
 	if fam.head == nil {
-		return []HeadLayer{{Module: "score", Out: len(c.Classifier.Labels), In: c.HiddenSize}}, nil
+		return []HeadLayer{{Module: "score", Out: len(c.Classifier.Labels), In: c.StateSize()}}, nil
 	}
 	return fam.head(c), nil
 }

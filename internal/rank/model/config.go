@@ -138,6 +138,14 @@ func readFamily(f *checkpoint.Fields, c *Config, fam *family) (*Config, error) {
 	return c, nil
 }
 
+// StateSize is how wide the hidden states are that heads read, and that are pooled.
+func (c *Config) StateSize() int {
+	if f, ok := c.Family.(interface{ stateSize() int }); ok {
+		return f.stateSize()
+	}
+	return c.HiddenSize
+}
+
 // window is how far back a layer sees, 0 for all: a window that no sequence outgrows is none.
 func (c *Config) window(layer int) int {
 	if layer >= len(c.Windows) { // none in a configuration made by hand

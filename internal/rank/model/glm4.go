@@ -12,7 +12,7 @@ func glm4() *family {
 		defaults: Config{VocabSize: 151552, HiddenSize: 4096, IntermediateSize: 13696, Layers: 40,
 			Heads: 32, KVHeads: 2, MaxPositions: 131072, NormEps: 1.5625e-07, Activation: "silu",
 			BOS: -1, PAD: 151329, EOS: []int{151329, 151336, 151338}},
-		read: func(f *checkpoint.Fields, c *Config, d Config) { readGLM(f, c, d, false) },
+		read: readGLM,
 		build: func(s *stage) (architecture, error) {
 			return newDecoder(s, decoderOptions{
 				attnNorm: "input_layernorm", attnPost: "post_self_attn_layernorm",
@@ -26,7 +26,7 @@ func glm4() *family {
 // configuration_glm.py.
 func glm() *family {
 	return &family{modelType: "glm", architecture: "GlmForCausalLM", defaults: glm4().defaults,
-		read: func(f *checkpoint.Fields, c *Config, d Config) { readGLM(f, c, d, true) },
+		read: readGLM,
 		build: func(s *stage) (architecture, error) {
 			return newDecoder(s, decoderOptions{
 				qkv:      layers.QKVOptions{Interleaved: s.cfg.RotaryDim},
@@ -34,10 +34,10 @@ func glm() *family {
 		}}
 }
 
-// readGLM reads what both have; biased is the default of attention_bias.
-func readGLM(f *checkpoint.Fields, c *Config, d Config, biased bool) {
+// readGLM reads what both have.
+func readGLM(f *checkpoint.Fields, c *Config, d Config) {
 	readAttention(f, c, d, 128)
-	c.QKVBias = f.Flag("attention_bias", biased)
+	c.QKVBias = f.Flag("attention_bias", true)
 	c.partialRotary(0.5)
 	readRope(f, c)
 	readWindows(f, c, 0, noLayer)

@@ -32,6 +32,8 @@ type optConfig struct {
 	ElementwiseAffine    bool
 }
 
+func (o *optConfig) stateSize() int { return o.EmbeddingDim }
+
 // readOPT reads OPTConfig. The epsilon of its LayerNorms is PyTorch's default: the class has no
 // field for it.
 func readOPT(f *checkpoint.Fields, c *Config, _ Config) {

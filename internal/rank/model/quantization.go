@@ -102,7 +102,7 @@ func readGPTQ(f *checkpoint.Fields, q *Quantization) {
 			checkpoint.Short(format))
 	}
 	f.Only("pack_dtype", "int32")
-	refuseSet(f, "lm_head", "is_marlin_format", "dynamic")
+	refuseSet(f, "lm_head", "is_marlin_format", "dynamic", "rotation")
 	q.ActOrder = f.Flag("desc_act", false) && !f.Flag("static_groups", false) && g.Group > 0
 	g.Ordered = q.ActOrder
 	q.of = func(string) layers.Format { return g }

@@ -18,7 +18,7 @@ func qwen2MoE() *family {
 			e.Shared = f.Integer("shared_expert_intermediate_size", 5632, 1, checkpoint.MaxDim)
 			c.Family = e
 			readRope(f, c)
-			readWindows(f, c, qwenWindow(f), upperLayers(f))
+			readWindows(f, c, qwenWindow(f), lowerEvenLayers(f))
 		},
 		build: func(s *stage) (architecture, error) {
 			return newDecoder(s, decoderOptions{mlp: sharedMixture})

@@ -63,6 +63,16 @@ func everyLayer(int) bool { return true }
 
 // upperLayers holds from max_window_layers on.
 func upperLayers(f *checkpoint.Fields) func(i int) bool {
-	from := f.Integer("max_window_layers", 28, 0, checkpoint.MaxDim)
+	from := windowLayers(f)
 	return func(i int) bool { return i >= from }
+}
+
+// lowerEvenLayers holds for every other layer before max_window_layers.
+func lowerEvenLayers(f *checkpoint.Fields) func(i int) bool {
+	to := windowLayers(f)
+	return func(i int) bool { return i < to && i%2 == 0 }
+}
+
+func windowLayers(f *checkpoint.Fields) int {
+	return f.Integer("max_window_layers", 28, 0, checkpoint.MaxDim)
 }

@@ -40,8 +40,8 @@ DI void best_of(float& v, int& i) {
   }
 }
 
-// close_groups makes the choice 0 in the groups that may not be chosen from: all but top_groups,
-// by the sum of their one or two best. open has a place for each group.
+// close_groups leaves no choice in the groups that may not be chosen from: all but top_groups, by
+// the sum of their one or two best. open has a place for each group.
 DI void close_groups(float* choice, float* open, const Route& p) {
   const int lane = threadIdx.x & 31, size = p.experts / p.groups;
   for (int g = 0; g < p.groups; g++) {
@@ -76,7 +76,7 @@ DI void close_groups(float* choice, float* open, const Route& p) {
     int g = max(p.groups - 1 - i, 0);  // none is the least of what are no numbers
     __syncwarp();
     if (lane == 0) open[g] = NEG_INF;
-    for (int e = g * size + lane; e < (g + 1) * size; e += 32) choice[e] = 0.0f;
+    for (int e = g * size + lane; e < (g + 1) * size; e += 32) choice[e] = NEG_INF;
     __syncwarp();
   }
 }

@@ -344,7 +344,7 @@ func ranked(v []float64) []int {
 	return order
 }
 
-// closeGroups makes the choice 0 in all groups but those with the greatest sums of their best.
+// closeGroups leaves a choice in the groups alone with the greatest sums of their best.
 func closeGroups(o *compute.Routing, choice []float64) {
 	if o.Groups < 2 {
 		return
@@ -358,6 +358,8 @@ func closeGroups(o *compute.Routing, choice []float64) {
 		}
 	}
 	for _, g := range ranked(sums)[o.TopGroups:] {
-		clear(choice[g*size : (g+1)*size])
+		for i := g * size; i < (g+1)*size; i++ {
+			choice[i] = math.Inf(-1)
+		}
 	}
 }

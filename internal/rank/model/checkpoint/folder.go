@@ -63,6 +63,10 @@ func Dir(path string) (Folder, error) {
 	return d, err
 }
 
+// ToolTemplate is the one file of a model that lies in a folder of its own: the chat template of
+// conversations with tools.
+const ToolTemplate = "additional_chat_templates/tool_use.jinja"
+
 // regularFiles lists the files of a directory that are, or are links to, regular ones.
 func regularFiles(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)
@@ -70,9 +74,13 @@ func regularFiles(path string) (names []string, err error) {
 		return nil, fmt.Errorf("model folder: %w", err)
 	}
 	for _, e := range entries {
-		info, err := os.Stat(filepath.Join(path, e.Name()))
+		name := e.Name()
+		if strings.HasPrefix(ToolTemplate, name+"/") {
+			name = ToolTemplate
+		}
+		info, err := os.Stat(filepath.Join(path, name))
 		if err == nil && info.Mode().IsRegular() {
-			names = append(names, e.Name())
+			names = append(names, name)
 		}
 	}
 	return names, nil
@@ -207,9 +215,10 @@ func Single(f Folder, name string) Folder { return single{f, name} }
 func (s single) Names() []string           { return []string{weightsFile} }
 func (s single) Map(string) (*View, error) { return s.Folder.Map(s.name) }
 
-// plainName reports whether name is that of a file in the folder itself.
+// plainName reports whether name is that of a file in the folder itself, or ToolTemplate.
 func plainName(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
+	return name == ToolTemplate ||
+		name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
 }
 
 // exists reports whether the folder has the file, telling absence from trouble.

@@ -18,7 +18,7 @@ import (
 func smallFiles(names []string) []string {
 	small := tokenizer.Names(names)
 	for _, name := range []string{"config.json", "generation_config.json", "chat_template.jinja",
-		indexFile, quantFiles[0], quantFiles[1]} {
+		ToolTemplate, indexFile, quantFiles[0], quantFiles[1]} {
 		if slices.Contains(names, name) {
 			small = append(small, name)
 		}
