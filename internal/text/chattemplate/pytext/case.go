@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Cases are those of Unicode's SpecialCasing.txt without a language. Package x/text/cases, which has
-// them too, would be 230 kB of the program.
+// Cases are those of Unicode's SpecialCasing.txt without a language. Package x/text/cases, which
+// has them too, would be 230 kB of the program.
 
 // capitals makes the letters that are several in upper case these.
 var capitals = sync.OnceValue(func() *strings.Replacer {
