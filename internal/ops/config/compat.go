@@ -30,7 +30,7 @@ func Compat(f *pflag.FlagSet) []compat.Entry {
 		}
 		list = append(list, e)
 	})
-	slices.SortFunc(list, func(a, b compat.Entry) int { return strings.Compare(a.Name, b.Name) })
+	compat.Sort(list)
 	return list
 }
 
@@ -87,8 +87,8 @@ var flagNotes = map[string]note{
 	"hf-overrides": {differs, "rope_scaling, rope_theta, rope_parameters and the numbers of " +
 		"positions; of models that pool is_matryoshka, matryoshka_dimensions, " +
 		"classifier_from_token, is_original_qwen3_reranker; others are refused"},
-	"reasoning-parser": {differs, "auto, the default, reads the chat template; none; or "},
-	"tool-call-parser": {differs, "auto, the default, reads the chat template; none; or "},
+	"reasoning-parser":        {differs, "auto, the default, reads the chat template; none; or "},
+	"tool-call-parser":        {differs, "auto, the default, reads the chat template; none; or "},
 	"enable-auto-tool-choice": {differs, "on by default"},
 	"structured-outputs-config": {differs, "disable_any_whitespace; there is one back end, which " +
 		"never falls back"},
@@ -114,8 +114,8 @@ var flagNotes = map[string]note{
 	"kv-transfer-config": {differs, "EagleRayConnector, for which NixlConnector is taken; vLLM's " +
 		"roles"},
 	// Ranks.
-	"tensor-parallel-size": {differs, "1, 2, 4 or 8, and the heads must divide"},
-	"pipeline-parallel-size": {same, "stages of equal bytes of weights, vLLM's of equal layers"},
+	"tensor-parallel-size":          {differs, "1, 2, 4 or 8, and the heads must divide"},
+	"pipeline-parallel-size":        {same, "stages of equal bytes of weights, vLLM's of equal layers"},
 	"pipeline-layer-split":          {ours, "layers of each stage, such as 12,12"},
 	"prefill-context-parallel-size": {same, "chunks of 32 tokens a rank or more are divided"},
 	"data-parallel-size": {same, "engines behind one API; a request stays on one of them with " +
