@@ -132,15 +132,6 @@ func checkNumbers(p *open.Pooling, prompts []generate.Prompt) *wire.Error {
 	return nil
 }
 
-// begin settles what does not depend on the texts.
-func (s *API) begin(p *pooling) *wire.Error {
-	var bad *wire.Error
-	if p.Model, bad = s.CheckModel(p.Model); bad != nil {
-		return bad
-	}
-	return s.CheckPriority(&p.Sampling)
-}
-
 // poolPrompts turns texts into requests, each for what kind pools of it.
 func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []generate.RawPrompt,
 	kind step.Pooling, tokens ...int32) ([]generate.Prompt, *wire.Error) {
