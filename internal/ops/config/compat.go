@@ -114,8 +114,9 @@ var flagNotes = map[string]note{
 	"kv-transfer-config": {differs, "EagleRayConnector, for which NixlConnector is taken; vLLM's " +
 		"roles"},
 	// Ranks.
-	"tensor-parallel-size":          {differs, "1, 2, 4 or 8, and the heads must divide"},
-	"pipeline-parallel-size":        {same, "stages of equal bytes of weights, vLLM's of equal layers"},
+	"tensor-parallel-size": {differs, "1, 2, 4 or 8, and the heads must divide"},
+	"pipeline-parallel-size": {same,
+		"stages of equal bytes of weights, vLLM's of equal layers"},
 	"pipeline-layer-split":          {ours, "layers of each stage, such as 12,12"},
 	"prefill-context-parallel-size": {same, "chunks of 32 tokens a rank or more are divided"},
 	"data-parallel-size": {same, "engines behind one API; a request stays on one of them with " +
