@@ -29,47 +29,26 @@ import random
 import shlex
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from typing import Any
+
+import turns
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-def call(url: str, body: dict[str, Any] | None = None) -> bytes:
-    """Send a JSON object, or ask for a page."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=1800) as answer:
-        return bytes(answer.read())
-
-
-class Server:
+class Server(turns.Server):
     """A server with flags of its own."""
 
     def __init__(
         self, options: argparse.Namespace, port: int, flags: list[str], models: list[str]
     ) -> None:
         """Start it, and wait until it serves; requests ask for the models in turn."""
-        self.url = f"http://127.0.0.1:{port}"
         self.models = models
-        command = [options.program, "serve", options.model, "--served-model-name", "base"]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--no-enable-prefix-caching"]
-        self.process = subprocess.Popen(
-            [*command, *flags, *options.flags], stdout=subprocess.DEVNULL
-        )
-        while True:
-            try:
-                call(self.url + "/health")
-                return
-            except (urllib.error.URLError, ConnectionError):
-                if self.process.poll() is not None:
-                    sys.exit("the server has ended")
-                time.sleep(0.2)
+        flags = ["--served-model-name", "base", "--no-enable-prefix-caching", *flags]
+        super().__init__(options, port, flags)
 
     def spent(self) -> float:
         """Return the processor time of the server so far."""
@@ -79,12 +58,12 @@ class Server:
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
-        lines = call(self.url + "/metrics").decode().splitlines()
+        lines = turns.call(self.url + "/metrics").decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
 
     def answer(self, body: dict[str, Any], model: str) -> list[int]:
         """Return the tokens of an answer."""
-        answer = json.loads(call(self.url + "/v1/completions", body | {"model": model}))
+        answer = json.loads(turns.call(self.url + "/v1/completions", body | {"model": model}))
         return list(answer["choices"][0]["token_ids"])
 
     def run(self, bodies: list[dict[str, Any]]) -> tuple[dict[str, float], list[list[int]]]:

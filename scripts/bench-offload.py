@@ -18,58 +18,27 @@ import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from typing import Any
+
+import turns
 
 
-def call(url: str, body: dict[str, Any] | None = None) -> bytes:
-    """Send a JSON object, or ask for a page."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=1800) as answer:
-        return bytes(answer.read())
-
-
-class Server:
+class Server(turns.Server):
     """A server with files in a folder, or without."""
 
     def __init__(self, options: argparse.Namespace, port: int, folder: str) -> None:
         """Start it, and wait until it serves."""
-        self.url = f"http://127.0.0.1:{port}"
         self.folder = folder
-        flags = ["--kv-offloading-size", "8", "--kv-offloading-dir", folder] if folder else []
-        command = [
-            options.program,
-            "serve",
-            options.model,
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--enable-rlhf",
-            *flags,
-            *options.flags,
-        ]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while True:
-            try:
-                call(self.url + "/health")
-                return
-            except (urllib.error.URLError, ConnectionError):
-                if self.process.poll() is not None:
-                    sys.exit("the server has ended")
-                time.sleep(0.2)
+        files = ["--kv-offloading-size", "8", "--kv-offloading-dir", folder] if folder else []
+        super().__init__(options, port, ["--enable-rlhf", *files])
 
     def first_token(self, prompt: list[int]) -> tuple[float, str]:
         """Return the time to the first token of a prompt, and its log-probability."""
         body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1}
         began = time.perf_counter()
-        answer = json.loads(call(self.url + "/v1/completions", body))
+        answer = json.loads(turns.call(self.url + "/v1/completions", body))
         took = time.perf_counter() - began
         return took, json.dumps(answer["choices"][0]["logprobs"]["token_logprobs"])
 
@@ -77,7 +46,7 @@ class Server:
         """Empty the cache, once the files of so many more blocks are there."""
         while self.folder and len(list(pathlib.Path(self.folder).glob("*.kv"))) < blocks:
             time.sleep(0.1)
-        call(self.url + "/reset_prefix_cache", {})
+        turns.call(self.url + "/reset_prefix_cache", {})
 
 
 def drop(folder: str) -> None:

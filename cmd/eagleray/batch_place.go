@@ -118,19 +118,10 @@ func exchange(ctx context.Context, method, address string, body io.Reader,
 	}
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		answer.Body.Close()
-		return answer, fmt.Errorf("%s %s: %s", method, r.URL.Redacted()[:whole(r.URL)],
-			answer.Status)
+		shown, _, _ := strings.Cut(r.URL.Redacted(), "?") // a query may be a signature
+		return answer, fmt.Errorf("%s %s: %s", method, shown, answer.Status)
 	}
 	return answer, nil
-}
-
-// whole is how much of an address is shown: a query may be a signature.
-func whole(u *url.URL) int {
-	text := u.Redacted()
-	if i := strings.IndexByte(text, '?'); i >= 0 {
-		return i
-	}
-	return len(text)
 }
 
 // hideQuery takes the query of an address out of an error.

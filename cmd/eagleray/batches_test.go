@@ -60,10 +60,7 @@ func batchKilled(t *testing.T, rows int) bool {
 			})
 			if round == 1 {
 				// A server that is asked to end does not wait for the batch.
-				p.signal(syscall.SIGTERM)
-				if code := p.exit(); code != 0 {
-					t.Errorf("exit code %d", code)
-				}
+				p.stops()
 			} else {
 				p.signal(syscall.SIGKILL)
 				p.exit()
@@ -93,10 +90,7 @@ func batchKilled(t *testing.T, rows int) bool {
 				t.Errorf("%s: %q, and without a kill %q", row, got[row], want)
 			}
 		}
-		p.signal(syscall.SIGTERM)
-		if code := p.exit(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		p.stops()
 	}
 	return true
 }

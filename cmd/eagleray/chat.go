@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -151,47 +150,17 @@ func (t *talk) run(ctx context.Context, in, out *os.File) error {
 		s.note("%s %s. Ctrl-D or /bye leaves, Ctrl-C ends an answer, /help shows more.",
 			cmp.Or(t.model, "model"), t.where)
 	}
-	for {
-		text, err := e.read(ctx)
-		switch {
-		case errors.Is(err, io.EOF):
-			if e.terminal() {
-				fmt.Fprintln(out)
-			}
-			return nil
-		case errors.Is(err, errAborted):
-			s.note("Ctrl-D or /bye leaves.")
-			continue
-		case err != nil:
-			return err
-		case strings.TrimSpace(text) == "":
-			continue
-		}
-		if !e.terminal() {
-			if err := t.turn(ctx, text, s); err != nil {
-				return err
-			}
-			continue
-		}
-		if strings.HasPrefix(text, "/") {
-			if t.command(text, s) {
-				return nil
-			}
-			continue
-		}
-		answering, done := e.answering(ctx)
-		err = t.turn(answering, text, s)
-		ended := answering.Err() != nil
-		done()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case ended:
-			s.note("the answer was ended")
-		case err != nil:
-			s.note("%v", err)
-		}
+	over, err := e.each(ctx, s, dialogue{
+		ask: func(ctx context.Context, text string) error { return t.turn(ctx, text, s) },
+		command: func(text string) (is, leave bool) {
+			is = strings.HasPrefix(text, "/")
+			return is, is && t.command(text, s)
+		},
+		leave: "Ctrl-D or /bye leaves.", ended: "the answer was ended"})
+	if over && e.terminal() {
+		fmt.Fprintln(out)
 	}
+	return err
 }
 
 // turn asks one question and keeps it with its answer; a question without any answer is forgotten.

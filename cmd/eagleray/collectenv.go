@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -50,11 +51,11 @@ func collectEnv(ctx context.Context, to io.Writer, python string) error {
 	line("version", "%s", version())
 	line("built with", "%s for %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	line("system", "%s, kernel %s", systemName(), kernel())
-	line("processor", "%s", orUnknown(field("/proc/cpuinfo", "model name")))
-	line("features", "%s", orUnknown(strings.Join(features(), " ")))
+	line("processor", "%s", cmp.Or(field("/proc/cpuinfo", "model name"), "unknown"))
+	line("features", "%s", cmp.Or(strings.Join(features(), " "), "unknown"))
 	line("cores", "%d usable of %d", machine.Cores(), runtime.NumCPU())
 	line("memory", "%s in all, %s available to this process",
-		orUnknown(field("/proc/meminfo", "MemTotal")), available())
+		cmp.Or(field("/proc/meminfo", "MemTotal"), "unknown"), available())
 	for _, name := range []string{"memory.max", "memory.swap.max", "cpu.max",
 		"cpuset.cpus.effective", "pids.max", // version 2, then version 1
 		"memory/memory.limit_in_bytes", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us",
@@ -63,18 +64,11 @@ func collectEnv(ctx context.Context, to io.Writer, python string) error {
 			line("cgroup "+name, "%s", v)
 		}
 	}
-	line("shared memory", "%s", orUnknown(shared()))
+	line("shared memory", "%s", cmp.Or(shared(), "unknown"))
 	line("open files", "%s", openFiles())
 	pythonInfo(ctx, line, python)
 	variables(line)
 	return out.Flush()
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
 }
 
 // field is the value of a line "name : value" of a file, "" when it has none.

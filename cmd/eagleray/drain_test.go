@@ -107,10 +107,7 @@ func TestLogNotRead(t *testing.T) {
 		t.Fatal(errno)
 	}
 	answers(t, url, 300)
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.stops()
 }
 
 // A reader of the log that goes away, as head does, does not end the server.
@@ -119,10 +116,7 @@ func TestLogReaderGone(t *testing.T) {
 	p, log, url := piped(t)
 	log.Close()
 	answers(t, url, 20)
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d: %v", code, p.cmd.ProcessState)
-	}
+	p.stops()
 }
 
 // The formats of the log; the address of a server that listens everywhere can be opened.

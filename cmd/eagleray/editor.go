@@ -72,6 +72,57 @@ func (e *editor) answering(ctx context.Context) (_ context.Context, done func())
 	}
 }
 
+// dialogue is what is done with messages.
+type dialogue struct {
+	ask func(ctx context.Context, text string) error
+	// command takes a message of a terminal that is for the program; it may leave. nil takes none.
+	command func(text string) (is, leave bool)
+	// leave says how to leave, ended that an answer was ended, "" for not at all.
+	leave, ended string
+}
+
+// each asks what is read, and says whether that is over: it may also be left.
+func (e *editor) each(ctx context.Context, s *screen, x dialogue) (over bool, err error) {
+	for {
+		text, err := e.read(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return true, nil
+		case errors.Is(err, errAborted):
+			s.note("%s", x.leave)
+			continue
+		case err != nil:
+			return false, err
+		case strings.TrimSpace(text) == "":
+			continue
+		case !e.terminal():
+			if err := x.ask(ctx, text); err != nil {
+				return false, err
+			}
+			continue
+		}
+		if x.command != nil {
+			if is, leave := x.command(text); leave {
+				return false, nil
+			} else if is {
+				continue
+			}
+		}
+		answering, done := e.answering(ctx)
+		err = x.ask(answering, text)
+		ended := answering.Err() != nil
+		done()
+		switch {
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case ended && x.ended != "":
+			s.note("%s", x.ended)
+		case err != nil && !ended:
+			s.note("%v", err)
+		}
+	}
+}
+
 // block begins and ends a message of several lines.
 const block = `"""`
 

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -72,8 +71,7 @@ func TestScaleNodes(t *testing.T) {
 	if err != nil || !strings.Contains(string(rest), `"completion_tokens":1000`) {
 		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
 	}
-	zero.signal(syscall.SIGTERM)
-	zero.ends(0, "")
+	zero.stops()
 	for _, p := range []*program{other, spare} {
 		p.ends(0, "ended: node 0 has ended")
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -81,10 +80,7 @@ func TestInheritedSocket(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	first.signal(syscall.SIGTERM)
-	if code := first.exit(); code != 0 {
-		t.Errorf("the first server ended with %d", code)
-	}
+	first.stops()
 	for before := asked.Load(); asked.Load() < before+5; {
 		select {
 		case err := <-ended:
@@ -96,8 +92,5 @@ func TestInheritedSocket(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("a request failed: %v", err)
 	}
-	second.signal(syscall.SIGTERM)
-	if code := second.exit(); code != 0 {
-		t.Errorf("the second server ended with %d", code)
-	}
+	second.stops()
 }

@@ -320,10 +320,7 @@ func TestChartNodes(t *testing.T) {
 		}
 		return get("http://127.0.0.1:"+port+readiness, "") == 200
 	})
-	zero.signal(syscall.SIGTERM)
-	if code := zero.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	zero.stops()
 	node.ends(0, "")
 }
 

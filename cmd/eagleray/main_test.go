@@ -138,6 +138,15 @@ func (p *program) exitWithin(d time.Duration) int {
 	}
 }
 
+// stops asks a program to end, which it does well.
+func (p *program) stops() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		p.t.Errorf("%q: exit code %d, %v", p.cmd.Args[1:], code, p.cmd.ProcessState)
+	}
+}
+
 // execute runs a command line to its end.
 func execute(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()

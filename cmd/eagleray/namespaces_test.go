@@ -179,8 +179,7 @@ func TestTwoMachines(t *testing.T) {
 				t.Errorf("two machines answer\n%s\none process\n%s", got, want)
 			}
 			if cut := i == len(layouts)-1 && !testing.Short(); !cut {
-				zero.signal(syscall.SIGTERM)
-				zero.ends(0, "")
+				zero.stops()
 				other.ends(0, "ended: node 0 has ended")
 				return
 			}
@@ -321,8 +320,7 @@ func TestPlacesOnTwoMachines(t *testing.T) {
 					t.Errorf("request %d: two machines answer\n%s\none process\n%s", i, g, want[i])
 				}
 			}
-			zero.signal(syscall.SIGTERM)
-			zero.ends(0, "")
+			zero.stops()
 			other.ends(0, "ended: node 0 has ended")
 		})
 	}
@@ -398,8 +396,7 @@ func TestShrinkOnTwoMachines(t *testing.T) {
 			more()
 			end()
 			t.Logf("%d answers", answered.Load())
-			zero.signal(syscall.SIGTERM)
-			zero.ends(0, "")
+			zero.stops()
 			again.ends(0, "ended: node 0 has ended")
 		})
 	}

@@ -120,10 +120,7 @@ func TestNodesOnGPUs(t *testing.T) {
 			t.Errorf("not said: %s", text)
 		}
 	}
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.stops()
 	other.ends(0, "ended: node 0 has ended, as it was asked to")
 }
 
@@ -232,8 +229,7 @@ func TestNodesRecover(t *testing.T) {
 			return strings.Count(zero.err.String(), "is gone") == i
 		})
 	}
-	zero.signal(syscall.SIGTERM)
-	zero.ends(0, "")
+	zero.stops()
 	other.ends(0, "ended: node 0 has ended")
 }
 
@@ -304,8 +300,7 @@ func TestNodesReplicas(t *testing.T) {
 	if now := workers(t, zero.cmd.Process.Pid); !maps.Equal(now, first) {
 		t.Errorf("the first engine's ranks are %v, before %v", now, first)
 	}
-	zero.signal(syscall.SIGTERM)
-	zero.ends(0, "")
+	zero.stops()
 	other.ends(0, "ended: node 0 has ended")
 }
 
@@ -331,9 +326,7 @@ func TestNodesDie(t *testing.T) {
 			zero, _ := ready(t, c.zero())
 			other.says("serving")
 			ranks := workers(t, other.cmd.Process.Pid)
-			for rank, pid := range workers(t, zero.cmd.Process.Pid) {
-				ranks[rank] = pid
-			}
+			maps.Copy(ranks, workers(t, zero.cmd.Process.Pid))
 			if len(ranks) != 2 {
 				t.Fatalf("workers %v", ranks)
 			}

@@ -126,7 +126,6 @@ func TestNodesWeights(t *testing.T) {
 		!strings.Contains(string(rest), `"weight_version":"other"`) {
 		t.Errorf("the stream ends with %q, %v", rest[max(0, len(rest)-300):], err)
 	}
-	zero.signal(syscall.SIGTERM)
-	zero.ends(0, "")
+	zero.stops()
 	other.ends(0, "ended: node 0 has ended")
 }

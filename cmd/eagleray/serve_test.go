@@ -173,8 +173,12 @@ func longStream(t *testing.T, url string, n int) *bufio.Reader {
 
 // goesOn wants what is left of a longStream of n tokens, after its first event, to be the end of
 // the text that one process without faults makes, and most of it.
-func goesOn(t *testing.T, rest []byte, n int) {
+func goesOn(t *testing.T, events io.Reader, n int) {
 	t.Helper()
+	rest, err := io.ReadAll(events)
+	if err != nil {
+		t.Errorf("the stream ends with %v", err)
+	}
 	got, want := texts(t, rest), undisturbed(t, n)
 	if len(got) < len(want)/2 || !strings.HasSuffix(want, got) {
 		t.Errorf("the stream goes on with %q, wanted the end of %q", got, want)
@@ -295,17 +299,13 @@ func TestWorkerKilled(t *testing.T) {
 	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	rest, _ := io.ReadAll(events)
-	goesOn(t, rest, tokens)
+	goesOn(t, events, tokens)
 	for _, want := range []string{"workers failed", "rank 1", "workers are back"} {
 		if !strings.Contains(p.err.String(), want) {
 			t.Errorf("the log lacks %q", want)
 		}
 	}
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.stops()
 	workersEnd(t, pids)
 }
 

@@ -57,15 +57,8 @@ func TestFullDisk(t *testing.T) {
 	if err := syscall.Kill(twoWorkers(t, p)[1], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	rest, err := io.ReadAll(events)
-	if err != nil {
-		t.Error(err)
-	}
-	goesOn(t, rest, tokens)
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	goesOn(t, events, tokens)
+	p.stops()
 }
 
 // TestTenFaults kills a worker ten times within seconds, of a server with the defaults of
@@ -83,11 +76,7 @@ func TestTenFaults(t *testing.T) {
 		if err := syscall.Kill(twoWorkers(t, p)[n%2], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		rest, err := io.ReadAll(events)
-		if err != nil {
-			t.Errorf("fault %d: %v", n, err)
-		}
-		goesOn(t, rest, tokens)
+		goesOn(t, events, tokens)
 	}
 	if n := strings.Count(p.err.String(), "workers are back"); n != faults {
 		t.Errorf("%d recoveries", n)
@@ -185,10 +174,7 @@ func TestOutOfMemory(t *testing.T) {
 	if !strings.Contains(p.err.String(), "signal: killed") {
 		t.Errorf("nothing was killed")
 	}
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.stops()
 }
 
 // cgroup is one whose memory is limited.
@@ -289,15 +275,8 @@ func TestNoThreads(t *testing.T) {
 		t.Errorf("health: %v, %v", resp, err)
 	}
 	g.bound(t, "max")
-	rest, err := io.ReadAll(events)
-	if err != nil {
-		t.Error(err)
-	}
-	goesOn(t, rest, tokens)
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	goesOn(t, events, tokens)
+	p.stops()
 }
 
 // TestFewThreads: a limit that is too low for a server is told of at its start, and by doctor.

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,33 +76,7 @@ func completeAll(ctx context.Context, r *remote, to *screen,
 		to.note("%s at %s completes what you type. Ctrl-D leaves, Ctrl-C ends an answer.", r.model,
 			r.url)
 	}
-	for {
-		text, err := e.read(ctx)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, errAborted):
-			to.note("Ctrl-D leaves.")
-			continue
-		case err != nil:
-			return err
-		case strings.TrimSpace(text) == "":
-			continue
-		case !e.terminal():
-			if err := ask(ctx, text, to); err != nil {
-				return err
-			}
-			continue
-		}
-		answering, done := e.answering(ctx)
-		err = ask(answering, text, to)
-		ended := answering.Err() != nil
-		done()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil && !ended {
-			to.note("%v", err)
-		}
-	}
+	_, err := e.each(ctx, to, dialogue{leave: "Ctrl-D leaves.",
+		ask: func(ctx context.Context, text string) error { return ask(ctx, text, to) }})
+	return err
 }

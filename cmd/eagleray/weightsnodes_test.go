@@ -121,7 +121,6 @@ func TestWeightsTwoMachines(t *testing.T) {
 			}
 		}
 	}
-	zero.signal(syscall.SIGTERM)
-	zero.ends(0, "")
+	zero.stops()
 	other.says("ended: node 0 has ended")
 }

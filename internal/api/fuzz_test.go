@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -28,25 +29,32 @@ func fuzzRequests(f *testing.F, path string, seeds ...string) {
 		return script{deltas: say(r, []int32{300, 301}, []string{"a", "\xff"}, sample.FinishLength)}
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		s.engine.requests = s.engine.requests[:0]
-		rec := s.do("POST", path, body, "Content-Type", "application/json")
-		switch {
-		case rec.Code == http.StatusOK && strings.HasPrefix(rec.Header().Get("Content-Type"),
-			"text/event-stream"):
-			chunks(t, rec)
-		case rec.Code == http.StatusOK:
-			object(t, rec.Body.Bytes())
-		case rec.Code == 400 || rec.Code == 404:
-			if m, _ := at(t, object(t, rec.Body.Bytes()), "error", "message").(string); m == "" {
-				t.Fatal("an error without a message")
-			}
-		default:
-			t.Fatalf("answered %d %s", rec.Code, rec.Body)
-		}
-		for _, r := range s.engine.requests {
-			checkContract(t, &s.Model, r)
-		}
+		checkAnswer(t, s, path, body, func(rec *httptest.ResponseRecorder) { chunks(t, rec) })
 	})
+}
+
+// checkAnswer posts a body; events checks a stream.
+func checkAnswer(t *testing.T, s *testServer, path, body string,
+	events func(*httptest.ResponseRecorder)) {
+	t.Helper()
+	s.engine.requests = s.engine.requests[:0]
+	rec := s.do("POST", path, body, "Content-Type", "application/json")
+	switch {
+	case rec.Code == http.StatusOK && strings.HasPrefix(rec.Header().Get("Content-Type"),
+		"text/event-stream"):
+		events(rec)
+	case rec.Code == http.StatusOK:
+		object(t, rec.Body.Bytes())
+	case rec.Code == 400 || rec.Code == 404:
+		if m, _ := at(t, object(t, rec.Body.Bytes()), "error", "message").(string); m == "" {
+			t.Fatal("an error without a message")
+		}
+	default:
+		t.Fatalf("answered %d %s", rec.Code, rec.Body)
+	}
+	for _, r := range s.engine.requests {
+		checkContract(t, &s.Model, r)
+	}
 }
 
 // checkContract holds what engine.Request and sample.Params say of their fields.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -737,27 +736,8 @@ func FuzzResponses(f *testing.F) {
 		if strings.Contains(body, "background") {
 			return // ends whenever it does
 		}
-		s.engine.requests = s.engine.requests[:0]
-		rec := s.do("POST", responses.ResponsesPath, body, "Content-Type", "application/json")
-		switch {
-		case rec.Code == 200 && strings.HasPrefix(rec.Header().Get("Content-Type"),
-			"application/json"):
-			object(t, rec.Body.Bytes())
-		case rec.Code == 200:
-			for _, e := range strings.Split(strings.TrimSpace(rec.Body.String()), "\n\n") {
-				if _, data, _ := strings.Cut(e, "\ndata: "); !json.Valid([]byte(data)) {
-					t.Fatalf("event %q", e)
-				}
-			}
-		case rec.Code == 400 || rec.Code == 404:
-			if m, _ := at(t, object(t, rec.Body.Bytes()), "error", "message").(string); m == "" {
-				t.Fatal("an error without a message")
-			}
-		default:
-			t.Fatalf("answered %d %s", rec.Code, rec.Body)
-		}
-		for _, r := range s.engine.requests {
-			checkContract(t, &s.Model, r)
-		}
+		checkAnswer(t, s, responses.ResponsesPath, body, func(rec *httptest.ResponseRecorder) {
+			namedEvents(t, rec.Body.String())
+		})
 	})
 }

@@ -36,32 +36,37 @@ type trainer struct {
 func TrainerRoutes(s *server.Server, control *rlhf.Control, abort func(ids []string),
 	lim wire.Limits, all bool) []server.Route {
 	t := trainer{s, control, lim, abort}
-	var list []server.Route
-	add := func(method, path string, h server.Handler) {
-		list = append(list, server.Route{Method: method, Path: path, Handler: h,
-			Doc: trainerDocs[path]})
+	answers := []struct {
+		method, path string
+		by           server.Handler
+	}{
+		{"POST", "/sleep", t.steer(t.sleep)},
+		{"POST", "/wake_up", t.steer(t.wake)},
+		{"GET", "/is_sleeping", t.says("is_sleeping", func() any { return t.control.Sleeping() })},
+		{"POST", "/pause", t.steer(t.pause)}, // from here on those of --enable-rlhf
+		{"POST", "/resume", t.steer(t.resume)},
+		{"GET", "/is_paused", t.says("is_paused", func() any { return t.control.Paused() })},
+		{"POST", "/abort_requests", t.steer(t.abort)},
+		{"POST", "/init_weight_transfer_engine", t.steer(t.init)},
+		{"POST", "/start_weight_update", t.steer(t.start)},
+		{"POST", "/update_weights", t.steer(t.update)},
+		{"POST", "/finish_weight_update", t.steer(t.finish)},
+		{"POST", "/update_weight_version", t.steer(t.setVersion)},
+		{"GET", "/weight_info", func(w http.ResponseWriter, _ *server.Request) error {
+			return s.WriteJSON(w, t.control.Info())
+		}},
+		{"POST", "/reset_prefix_cache", t.steer(t.resetPrefixCache)},
+		{"POST", "/collective_rpc", t.steer(t.collectiveRPC)},
+		{"GET", "/get_world_size", t.steer(t.worldSize)},
 	}
-	add("POST", "/sleep", t.steer(t.sleep))
-	add("POST", "/wake_up", t.steer(t.wake))
-	add("GET", "/is_sleeping", t.says("is_sleeping", func() any { return t.control.Sleeping() }))
 	if !all {
-		return list
+		answers = answers[:3]
 	}
-	add("POST", "/pause", t.steer(t.pause))
-	add("POST", "/resume", t.steer(t.resume))
-	add("GET", "/is_paused", t.says("is_paused", func() any { return t.control.Paused() }))
-	add("POST", "/abort_requests", t.steer(t.abort))
-	add("POST", "/init_weight_transfer_engine", t.steer(t.init))
-	add("POST", "/start_weight_update", t.steer(t.start))
-	add("POST", "/update_weights", t.steer(t.update))
-	add("POST", "/finish_weight_update", t.steer(t.finish))
-	add("POST", "/update_weight_version", t.steer(t.setVersion))
-	add("GET", "/weight_info", func(w http.ResponseWriter, _ *server.Request) error {
-		return s.WriteJSON(w, t.control.Info())
-	})
-	add("POST", "/reset_prefix_cache", t.steer(t.resetPrefixCache))
-	add("POST", "/collective_rpc", t.steer(t.collectiveRPC))
-	add("GET", "/get_world_size", t.steer(t.worldSize))
+	var list []server.Route
+	for _, a := range answers {
+		list = append(list, server.Route{Method: a.method, Path: a.path, Handler: a.by,
+			Doc: trainerDocs[a.path]})
+	}
 	return list
 }
 

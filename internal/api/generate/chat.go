@@ -117,11 +117,7 @@ func (s *Service) StartChat(ctx context.Context, r *call.Call, kind string,
 // StartChats is startChat for several conversations of which the request says the same.
 func (s *Service) StartChats(ctx context.Context, r *call.Call, kind string, req *Chat,
 	talks []Conversation) (*Generation, error) {
-	var bad *wire.Error
-	if req.Model, bad = s.CheckModel(req.Model); bad != nil {
-		return nil, bad
-	}
-	if bad = s.CheckPriority(&req.Sampling); bad != nil {
+	if bad := s.Begin(&req.Sampling); bad != nil {
 		return nil, bad
 	}
 	base, bad := s.params(&req.Sampling, defaultChatTokens)

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/eagleray/eagleray/internal/api/call"
-	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 )
 
@@ -30,11 +29,7 @@ type RawPrompt struct {
 func (s *Service) StartCompletion(
 	ctx context.Context, r *call.Call, req *Completion,
 ) (*Generation, error) {
-	var bad *wire.Error
-	if req.Model, bad = s.CheckModel(req.Model); bad != nil {
-		return nil, bad
-	}
-	if bad = s.CheckPriority(&req.Sampling); bad != nil {
+	if bad := s.Begin(&req.Sampling); bad != nil {
 		return nil, bad
 	}
 	base, bad := s.params(&req.Sampling, defaultCompletionTokens)

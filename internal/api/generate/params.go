@@ -180,8 +180,12 @@ func (s *Service) NextSeed() uint64 {
 	return rand.NewPCG(s.Model.flags.Seed, s.seeds.Add(1)).Uint64()
 }
 
-// CheckPriority refuses a priority where the engine does not schedule by them.
-func (s *Service) CheckPriority(r *Sampling) *wire.Error {
+// Begin settles what does not depend on the prompts: the model, and a priority, which is refused
+// where the engine does not schedule by them.
+func (s *Service) Begin(r *Sampling) (bad *wire.Error) {
+	if r.Model, bad = s.CheckModel(r.Model); bad != nil {
+		return bad
+	}
 	if r.Priority != 0 && !s.opt.Priorities {
 		return wire.BadRequest("priority",
 			"`priority` of %d needs a server with priority scheduling (--scheduling-policy "+

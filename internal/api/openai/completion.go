@@ -14,6 +14,18 @@ import (
 // completions answers POST /v1/completions, with events or with what they add up to.
 func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *generate.Completion) error {
+	return s.complete(w, r, f, req, func(f *completionFold) any { return f.answer() },
+		func(a completionAnswer, out *server.EventWriter) (completionSink, []byte) {
+			head := chunkHead(a.g, "text_completion")
+			return &completionEvents{completionAnswer: a, out: out, head: head}, head
+		})
+}
+
+// complete answers by a completion: with what its pieces add up to, or with events that have a
+// head.
+func (s *API) complete(w http.ResponseWriter, r *server.Request, f *wire.Fields,
+	req *generate.Completion, whole func(*completionFold) any,
+	events func(completionAnswer, *server.EventWriter) (sink completionSink, head []byte)) error {
 	g, err := s.StartCompletion(r.Context(), &r.Call, req)
 	f.Done()
 	if err != nil {
@@ -25,14 +37,13 @@ func (s *API) completions(w http.ResponseWriter, r *server.Request, f *wire.Fiel
 		if err := a.read(r.Context(), fold); err != nil {
 			return err
 		}
-		return s.WriteJSON(w, fold.answer())
+		return s.WriteJSON(w, whole(fold))
 	}
 	out := s.Events(w)
-	events := &completionEvents{completionAnswer: a, out: out,
-		head: chunkHead(g, "text_completion")}
-	err = a.read(r.Context(), events)
+	sink, head := events(a, out)
+	err = a.read(r.Context(), sink)
 	if err == nil && req.IncludeUsage {
-		err = s.sendUsage(out, events.head, g, &req.Sampling)
+		err = s.sendUsage(out, head, g, &req.Sampling)
 	}
 	return s.End(r, out, err)
 }

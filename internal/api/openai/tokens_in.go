@@ -40,27 +40,12 @@ type tokensChoice struct {
 // stand in an object of their own.
 func (s *API) generateTokens(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 	req *generate.Completion) error {
-	g, err := s.StartCompletion(r.Context(), &r.Call, req)
-	f.Done()
-	if err != nil {
-		return err
-	}
-	a := completionAnswer{s, g, req, generate.ShownLogprobs(req.TopLogprobs, s.Model.VocabSize)}
-	if !req.Stream {
-		fold := newCompletionFold(a)
-		if err := a.read(r.Context(), fold); err != nil {
-			return err
-		}
-		return s.WriteJSON(w, fold.tokens())
-	}
-	out := s.Events(w)
-	head := wire.AppendString([]byte(`data: {"request_id":`), tokensID(g))
-	events := &tokensEvents{completionAnswer: a, out: out, head: append(head, `,"choices":[`...)}
-	err = a.read(r.Context(), events)
-	if err == nil && req.IncludeUsage {
-		err = s.sendUsage(out, events.head, g, &req.Sampling)
-	}
-	return s.End(r, out, err)
+	return s.complete(w, r, f, req, func(f *completionFold) any { return f.tokens() },
+		func(a completionAnswer, out *server.EventWriter) (completionSink, []byte) {
+			head := wire.AppendString([]byte(`data: {"request_id":`), tokensID(a.g))
+			head = append(head, `,"choices":[`...)
+			return &tokensEvents{completionAnswer: a, out: out, head: head}, head
+		})
 }
 
 // tokens is the whole answer as token ids.

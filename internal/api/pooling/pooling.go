@@ -5,9 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/text/cases"
-	"golang.org/x/text/language"
-
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/api/server"
@@ -16,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
+	"github.com/eagleray/eagleray/internal/text/chattemplate/pytext"
 )
 
 // API answers requests for what a model pools of texts: vectors, classes, scores.
@@ -135,15 +133,6 @@ func checkNumbers(p *open.Pooling, prompts []generate.Prompt) *wire.Error {
 	return nil
 }
 
-// begin settles what does not depend on the texts.
-func (s *API) begin(p *pooling) *wire.Error {
-	var bad *wire.Error
-	if p.Model, bad = s.CheckModel(p.Model); bad != nil {
-		return bad
-	}
-	return s.CheckPriority(&p.Sampling)
-}
-
 // poolPrompts turns texts into requests, each for what kind pools of it.
 func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []generate.RawPrompt,
 	kind step.Pooling, tokens ...int32) ([]generate.Prompt, *wire.Error) {
@@ -154,7 +143,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 		}
 		if one.IsText && one.Second == nil {
 			if one.Text = p.before + one.Text; s.Model.Pooling.Lower {
-				one.Text = cases.Lower(language.Und).String(one.Text)
+				one.Text = pytext.Lower(one.Text)
 			}
 		}
 		t, bad := s.Tokenize(ctx, &p.Sampling, field, one)

@@ -105,7 +105,7 @@ func poolingRoute[T interface{ shared() *pooling }](s *API,
 	examples ...string) server.Route {
 	r := server.Posted(s.Server, "", generate.Bind(s.Service, decode), func(w http.ResponseWriter,
 		r *server.Request, _ *wire.Fields, req T) error {
-		if bad := s.begin(req.shared()); bad != nil {
+		if bad := s.Begin(&req.shared().Sampling); bad != nil {
 			return bad
 		}
 		v, err := answer(r, req)

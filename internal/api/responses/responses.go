@@ -331,16 +331,26 @@ func (s *API) getResponse(w http.ResponseWriter, r *server.Request) error {
 	return s.follow(w, r, &liveResponse{log: events, ended: true}, after+1)
 }
 
+// stop cancels a response that is under way, and waits until it has ended.
+func (s *API) stop(ctx context.Context, owner, id string) error {
+	live := s.live.find(owner, id)
+	if live == nil {
+		return nil
+	}
+	live.cancel(errCancelled)
+	select {
+	case <-live.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // cancelResponse answers POST /v1/responses/{id}/cancel.
 func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 	owner, id := r.Owner, r.PathValue("id")
-	if live := s.live.find(owner, id); live != nil {
-		live.cancel(errCancelled)
-		select {
-		case <-live.done:
-		case <-r.Context().Done():
-			return r.Context().Err()
-		}
+	if err := s.stop(r.Context(), owner, id); err != nil {
+		return err
 	}
 	kept, err := s.loadResponse(owner, id)
 	if err != nil {
@@ -361,13 +371,8 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 // deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.
 func (s *API) deleteResponse(w http.ResponseWriter, r *server.Request) error {
 	owner, id := r.Owner, r.PathValue("id")
-	if live := s.live.find(owner, id); live != nil {
-		live.cancel(errCancelled)
-		select {
-		case <-live.done:
-		case <-r.Context().Done():
-			return r.Context().Err()
-		}
+	if err := s.stop(r.Context(), owner, id); err != nil {
+		return err
 	}
 	if _, err := s.loadResponse(owner, id); err != nil {
 		return err

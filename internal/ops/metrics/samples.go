@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -65,9 +66,7 @@ func values(s Sample, m *dto.Metric) []Sample {
 	bucket := func(le string, count uint64) {
 		b := of("_bucket", float64(count))
 		b.Labels = map[string]string{"le": le}
-		for name, value := range s.Labels {
-			b.Labels[name] = value
-		}
+		maps.Copy(b.Labels, s.Labels)
 		all = append(all, b)
 	}
 	for _, b := range h.Bucket {

@@ -14,26 +14,14 @@ type (
 	Error = values.Error
 )
 
-// Undefined returns the undefined value: it prints as nothing, and using it otherwise is an error.
-func Undefined() Value { return values.Undefined() }
-
 // None returns Python's None, JSON's null.
 func None() Value { return values.None() }
 
 // Bool returns a bool.
 func Bool(b bool) Value { return values.Bool(b) }
 
-// Int returns an int.
-func Int(n int64) Value { return values.Int(n) }
-
-// Float returns a float.
-func Float(f float64) Value { return values.Float(f) }
-
 // String returns a str. Bytes of s that are not UTF-8 become U+FFFD.
 func String(s string) Value { return values.String(s) }
-
-// List returns a list of the given values, which it copies.
-func List(items ...Value) Value { return values.List(items...) }
 
 // NewMap returns an empty map.
 func NewMap() *Map { return values.NewMap() }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/text/chattemplate/values"
 )
 
 func TestFromJSON(t *testing.T) {
@@ -48,7 +50,7 @@ func TestMapKeepsOrder(t *testing.T) {
 	for i := range 100 {
 		key := "k" + strconv.Itoa(i*7%100)
 		want = append(want, key)
-		m.Set(key, Int(int64(i)))
+		m.Set(key, values.Int(int64(i)))
 	}
 	m.Set("k7", String("again"))
 	if got := m.Keys(); !reflect.DeepEqual(got, want) {
@@ -67,7 +69,8 @@ func TestMapKeepsOrder(t *testing.T) {
 
 func TestGoValues(t *testing.T) {
 	m := NewMap()
-	m.Set("list", List(Int(1), Float(2), Bool(true), None(), String("a\xff"), Value{}))
+	m.Set("list", values.NewList([]Value{values.Int(1), values.Float(2), Bool(true), None(),
+		String("a\xff"), values.Undefined()}))
 	m.Set("gone", Value{})
 	got, err := render("{{ list }}{{ gone is defined }}{{ list[5] is defined }}", m)
 	if want := "[1, 2.0, True, None, 'a\uFFFD', Undefined]FalseFalse"; err != nil || got != want {
@@ -84,7 +87,7 @@ func TestConcurrentRenders(t *testing.T) {
 	}
 	d := NewMap()
 	for i := range 50 {
-		d.Set("k"+strconv.Itoa(i), Int(int64(i)))
+		d.Set("k"+strconv.Itoa(i), values.Int(int64(i)))
 	}
 	vars := NewMap()
 	vars.Set("d", d.Value())

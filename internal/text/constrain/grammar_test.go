@@ -160,19 +160,25 @@ f ::= "(" root ")" | [a-z]`, []string{"a", "a+bxc", "((a))x(b+c)"}, []string{"",
 		{`root ::= "\u00e9\U0001F600\[\]\""`, []string{`é😀[]"`}, nil},
 	} {
 		g := compiled(t, Spec{Kind: Grammar, Text: c.grammar}, v)
-		for _, s := range c.yes {
-			if !accepts(g, v, s) {
-				t.Errorf("%s: %q is refused", c.grammar, s)
-			}
-		}
-		for _, s := range c.no {
-			if accepts(g, v, s) {
-				t.Errorf("%s: %q is admitted", c.grammar, s)
-			}
-		}
+		checkTexts(t, g, v, c.grammar, c.yes, c.no)
 		r := rand.New(rand.NewPCG(5, 5))
 		for range 10 {
 			wander(t, r, g, v, 12)
+		}
+	}
+}
+
+// checkTexts checks which texts a constraint admits.
+func checkTexts(t *testing.T, g *Compiled, v *Vocabulary, of string, yes, no []string) {
+	t.Helper()
+	for _, s := range yes {
+		if !accepts(g, v, s) {
+			t.Errorf("%s: %q is refused", of, s)
+		}
+	}
+	for _, s := range no {
+		if accepts(g, v, s) {
+			t.Errorf("%s: %q is admitted", of, s)
 		}
 	}
 }

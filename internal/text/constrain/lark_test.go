@@ -48,16 +48,7 @@ factor: NUMBER | "(" expr ")"
 			}
 			continue
 		}
-		for _, s := range c.yes {
-			if !accepts(g, v, s) {
-				t.Errorf("%s: %q is refused", c.grammar, s)
-			}
-		}
-		for _, s := range c.no {
-			if accepts(g, v, s) {
-				t.Errorf("%s: %q is admitted", c.grammar, s)
-			}
-		}
+		checkTexts(t, g, v, c.grammar, c.yes, c.no)
 		r := rand.New(rand.NewPCG(5, 5))
 		for range 5 {
 			wander(t, r, g, v, 10)

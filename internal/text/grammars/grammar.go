@@ -185,7 +185,7 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	if m.at == nil {
 		m.at = m.compiled.Matcher()
 	}
-	if s, accepting, enough := m.next(m.compiled, mask, quick); enough {
+	if s, accepting, enough := m.next(mask, quick); enough {
 		defer g.mu.Unlock()
 		if !g.grown(m.compiled, &m.way) && s == Ready {
 			return Spent, false
@@ -198,7 +198,7 @@ func (m *Matcher) Next(tokens []int32, mask []uint32) (s State, accepting bool) 
 	g.cache.tasks.Go(func() {
 		g.cache.aside <- struct{}{}
 		defer func() { <-g.cache.aside }()
-		f.state, f.accepting, _ = f.next(m.compiled, f.mask, math.MaxInt)
+		f.state, f.accepting, _ = f.next(f.mask, math.MaxInt)
 		if !g.grown(m.compiled, &f.way) && f.state == Ready {
 			f.state = Spent
 		}
@@ -225,8 +225,7 @@ func (m *Matcher) Forced(dst []int32, after int32, n int, mask []uint32) []int32
 }
 
 // next is Next with at most so many operations, and says whether they were enough.
-func (w *way) next(c *constrain.Compiled, mask []uint32, operations int) (s State, accepting,
-	enough bool) {
+func (w *way) next(mask []uint32, operations int) (s State, accepting, enough bool) {
 	all := operations == math.MaxInt
 	for ; w.done < len(w.path); w.done++ {
 		if !w.at.TryAccept(w.path[w.done], operations) {

@@ -105,7 +105,7 @@ func (g gemmaReader) any(t typed.Types, depth int) bool {
 		return g.items(depth)
 	case c == '"':
 		g.argumentText(`"`)
-		ok = g.decoded(func(b []byte) { g.arguments(appendEscaped(nil, b)) })
+		ok = g.decoded(func(b []byte) { g.arguments(escaped(b)) })
 		if ok {
 			g.argumentText(`"`)
 		}

@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -77,7 +78,7 @@ func (r *reader) objectCall(o *object) verdict {
 			} else if o.id == "" && !o.needsArguments {
 				begin()
 			}
-		case contains(o.arguments, key) && !given:
+		case slices.Contains(o.arguments, key) && !given:
 			if given = true; !named {
 				if !r.argumentsTo(func(b []byte) { early = append(early, b...) }) {
 					return cut
@@ -94,7 +95,7 @@ func (r *reader) objectCall(o *object) verdict {
 			if id, ok = r.quoted(); !ok {
 				return r.broken(begun)
 			}
-		case !begun && o.others != nil && !contains(o.others, key):
+		case !begun && o.others != nil && !slices.Contains(o.others, key):
 			return refused
 		default:
 			if !r.value(func([]byte) {}) {
@@ -138,15 +139,6 @@ func (r *reader) broken(begun bool) verdict {
 		return called
 	}
 	return r.noCall()
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
 }
 
 // argumentsTo reads the value of arguments and hands them to f: as they were written, a text that

@@ -252,7 +252,7 @@ func (r *reader) pythonText() bool {
 	}
 	r.pos += len(quote)
 	r.argumentText(`"`)
-	emit := func(b []byte) { r.arguments(appendEscaped(nil, b)) }
+	emit := func(b []byte) { r.arguments(escaped(b)) }
 	for {
 		switch r.until([]string{quote, `\`}, emit) {
 		case -1:

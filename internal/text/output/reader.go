@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -232,14 +233,7 @@ func (r *reader) accept(s string) bool {
 }
 
 // acceptAny reads over the first of the texts that comes next.
-func (r *reader) acceptAny(list []string) bool {
-	for _, s := range list {
-		if r.accept(s) {
-			return true
-		}
-	}
-	return false
-}
+func (r *reader) acceptAny(list []string) bool { return slices.ContainsFunc(list, r.accept) }
 
 // word reads what is before one of the marks, without white space around it, and the mark, and
 // returns the index of that: -1 where the text ends first.

@@ -20,7 +20,7 @@ func (r *reader) member(n int, key string) {
 		r.argumentText(", ")
 	}
 	r.argumentText(`"`)
-	r.arguments(appendEscaped(nil, []byte(key)))
+	r.arguments(escaped([]byte(key)))
 	r.argumentText(`": `)
 }
 
@@ -37,7 +37,7 @@ func (r *reader) endMembers(n int) {
 func (r *reader) typedValue(t typed.Types, marks []string) int {
 	if t == 0 || t == typed.String {
 		r.argumentText(`"`)
-		i := r.until(marks, func(b []byte) { r.arguments(appendEscaped(nil, b)) })
+		i := r.until(marks, func(b []byte) { r.arguments(escaped(b)) })
 		if i >= 0 {
 			r.argumentText(`"`)
 		}
@@ -69,7 +69,7 @@ func (r *reader) literal(t typed.Types, text []byte) {
 		return
 	}
 	r.argumentText(`"`)
-	r.arguments(appendEscaped(nil, text))
+	r.arguments(escaped(text))
 	r.argumentText(`"`)
 }
 
@@ -101,8 +101,8 @@ func (r *reader) types(function, parameter string) typed.Types {
 	return r.opt.Types(function, parameter)
 }
 
-// appendEscaped appends what stands for a text between the quotes of JSON.
-func appendEscaped(b, text []byte) []byte {
+// escaped is what stands for a text between the quotes of JSON.
+func escaped(text []byte) (b []byte) {
 	const digits = "0123456789abcdef"
 	for len(text) > 0 {
 		c := text[0]

@@ -1,9 +1,6 @@
 package tokenizer
 
 import (
-	"bufio"
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -20,29 +17,6 @@ type fixtureCase struct {
 	DecodedSkipSpecial *string `json:"decoded_skip_special"`
 }
 
-func readCases(t testing.TB, path string) []fixtureCase {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var cases []fixtureCase
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var c fixtureCase
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			t.Fatal(err)
-		}
-		cases = append(cases, c)
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return cases
-}
-
 // publishedNames are the published tokenizers among the external fixtures.
 var publishedNames = []string{"gpt2", "qwen3"}
 
@@ -53,7 +27,7 @@ func loadPublished(t testing.TB, name string) (*Tokenizer, []fixtureCase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tok, readCases(t, filepath.Join(dir, "cases.jsonl"))
+	return tok, readLines[fixtureCase](t, filepath.Join(dir, "cases.jsonl"))
 }
 
 func TestMatchesHuggingFace(t *testing.T) {

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -32,9 +33,7 @@ func mustParse(t testing.TB, v object) *Tokenizer {
 func added(id int, content string, special bool, more object) object {
 	o := object{"id": id, "content": content, "special": special, "single_word": false,
 		"lstrip": false, "rstrip": false, "normalized": false}
-	for k, v := range more {
-		o[k] = v
-	}
+	maps.Copy(o, more)
 	return o
 }
 
@@ -97,9 +96,7 @@ func model(letters string, merges []string, more object) object {
 		vocab[strings.ReplaceAll(m, " ", "")] = len(vocab)
 	}
 	o := object{"type": "BPE", "vocab": vocab, "merges": append([]string{}, merges...)}
-	for k, v := range more {
-		o[k] = v
-	}
+	maps.Copy(o, more)
 	return o
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,9 +135,7 @@ func readConfig(data []byte, read func(name string) ([]byte, error)) (c Config, 
 		fields = map[string]json.RawMessage{}
 	}
 	if isNull(fields["added_tokens_decoder"]) {
-		for key, value := range all["special_tokens_map.json"] {
-			fields[key] = value
-		}
+		maps.Copy(fields, all["special_tokens_map.json"])
 		added, err := addedBefore(all["added_tokens.json"])
 		if err != nil {
 			return c, fmt.Errorf("added_tokens.json: %w", err)

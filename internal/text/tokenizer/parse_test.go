@@ -321,22 +321,28 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, text := range []string{"", "a b▁c <x> é 12", "\xff\n\n"} {
-			ids := tok.Encode(text, true)
-			for _, id := range ids {
-				if _, ok := tok.Token(id); !ok {
-					t.Fatalf("Encode(%q) gives the unknown id %d", text, id)
-				}
-			}
-			if !utf8.ValidString(tok.Decode(ids, false)) {
-				t.Fatal("Decode gives no UTF-8")
-			}
-			checkStream(t, tok, ids, len(ids)/2, true)
-		}
-		for id := range int32(min(tok.VocabSize(), 300)) {
-			tok.TokenBytes(id)
-		}
+		checkUse(t, tok, "", "a b▁c <x> é 12", "\xff\n\n")
 	})
+}
+
+// checkUse encodes texts with a tokenizer of any file, and decodes what comes of them.
+func checkUse(t *testing.T, tok *Tokenizer, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		ids := tok.Encode(text, true)
+		for _, id := range ids {
+			if _, ok := tok.Token(id); !ok {
+				t.Fatalf("Encode(%q) gives the unknown id %d", text, id)
+			}
+		}
+		if !utf8.ValidString(tok.Decode(ids, false)) {
+			t.Fatal("Decode gives no UTF-8")
+		}
+		checkStream(t, tok, ids, len(ids)/2, true)
+	}
+	for id := range int32(min(tok.VocabSize(), 300)) {
+		tok.TokenBytes(id)
+	}
 }
 
 func ExampleParse() {

@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -127,20 +126,6 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, text := range []string{"", "a b▁c <x> é 12", "\xff\n\n", "AB aB's 中a"} {
-			ids := tok.Encode(text, true)
-			for _, id := range ids {
-				if _, ok := tok.Token(id); !ok {
-					t.Fatalf("Encode(%q) gives the unknown id %d", text, id)
-				}
-			}
-			if !utf8.ValidString(tok.Decode(ids, false)) {
-				t.Fatal("Decode gives no UTF-8")
-			}
-			checkStream(t, tok, ids, len(ids)/2, true)
-		}
-		for id := range int32(min(tok.VocabSize(), 300)) {
-			tok.TokenBytes(id)
-		}
+		checkUse(t, tok, "", "a b▁c <x> é 12", "\xff\n\n", "AB aB's 中a")
 	})
 }

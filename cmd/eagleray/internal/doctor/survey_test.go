@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -157,9 +158,7 @@ func TestOverRay(t *testing.T) {
 	node := func(i int, r map[string]float64) ray.Node {
 		ip := fmt.Sprintf("127.0.0.%d", 1+i)
 		all := map[string]float64{"node:" + ip: 1}
-		for k, v := range r {
-			all[k] = v
-		}
+		maps.Copy(all, r)
 		return ray.Node{ID: fmt.Sprintf("%056d", i), IP: ip, Alive: true, Resources: all}
 	}
 	for name, x := range map[string]struct {

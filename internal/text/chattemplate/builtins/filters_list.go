@@ -319,19 +319,27 @@ func filterSum(run *values.Budget, v values.Value, a *values.Args) (values.Value
 	return sum, nil
 }
 
-func filterBatch(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
+// portions are the arguments of batch and slice: a number of this name, and what fills up the last
+// ones, if anything does. The items are those that are divided.
+func portions(run *values.Budget, v values.Value, a *values.Args, name string) (n int,
+	items []values.Value, fill values.Value, fills bool, err error) {
 	var p [2]values.Value
-	if err := a.Bind(p[:], 1, "linecount", "fill_with"); err != nil {
-		return values.Value{}, err
+	if err = a.Bind(p[:], 1, name, "fill_with"); err != nil {
+		return
 	}
-	size, err := values.WantInt(p[0], "linecount", 0)
-	if err != nil {
-		return values.Value{}, err
+	if n, err = values.WantInt(p[0], name, 0); err != nil {
+		return
 	}
-	if size <= 0 {
-		return values.Value{}, values.Errorf("linecount must be positive")
+	if n <= 0 {
+		err = values.Errorf("%s must be positive", name)
+		return
 	}
-	items, err := run.Iterate(v)
+	items, err = run.Iterate(v)
+	return n, items, p[1], p[1].Kind != values.KindMissing && !p[1].IsNone(), err
+}
+
+func filterBatch(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
+	size, items, fill, fills, err := portions(run, v, a, "linecount")
 	if err != nil {
 		return values.Value{}, err
 	}
@@ -343,7 +351,7 @@ func filterBatch(run *values.Budget, v values.Value, a *values.Args) (values.Val
 		n := min(size, len(items))
 		batch := items[:n:n]
 		items = items[n:]
-		if fill := p[1]; n < size && fill.Kind != values.KindMissing && !fill.IsNone() {
+		if n < size && fills {
 			if err := run.ChargeValues(size); err != nil {
 				return values.Value{}, err
 			}
@@ -357,18 +365,7 @@ func filterBatch(run *values.Budget, v values.Value, a *values.Args) (values.Val
 }
 
 func filterSlice(run *values.Budget, v values.Value, a *values.Args) (values.Value, error) {
-	var p [2]values.Value
-	if err := a.Bind(p[:], 1, "slices", "fill_with"); err != nil {
-		return values.Value{}, err
-	}
-	slices, err := values.WantInt(p[0], "slices", 0)
-	if err != nil {
-		return values.Value{}, err
-	}
-	if slices <= 0 {
-		return values.Value{}, values.Errorf("slices must be positive")
-	}
-	items, err := run.Iterate(v)
+	slices, items, fill, fills, err := portions(run, v, a, "slices")
 	if err != nil {
 		return values.Value{}, err
 	}
@@ -387,7 +384,7 @@ func filterSlice(run *values.Budget, v values.Value, a *values.Args) (values.Val
 		}
 		part := items[:n:n]
 		items = items[n:]
-		if fill := p[1]; i >= extra && fill.Kind != values.KindMissing && !fill.IsNone() {
+		if i >= extra && fills {
 			part = append(part, fill)
 		}
 		out[i] = values.NewList(part)

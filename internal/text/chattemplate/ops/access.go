@@ -58,7 +58,7 @@ func missingElement(v values.Value, key string) values.Value {
 }
 
 // pythonAttribute is Python's getattr(v, name) in the sandbox: ErrNoAttribute if v has none.
-func pythonAttribute(run *values.Budget, v values.Value, name string) (values.Value, error) {
+func pythonAttribute(v values.Value, name string) (values.Value, error) {
 	if refused(v, name) {
 		return unsafeAttribute(v, name), nil
 	}
@@ -107,7 +107,7 @@ func Attribute(run *values.Budget, v values.Value, name string) (values.Value, e
 			return missing(v, name), nil
 		}
 	}
-	value, err := pythonAttribute(run, v, name)
+	value, err := pythonAttribute(v, name)
 	if errors.Is(err, values.ErrNoAttribute) {
 		return missing(v, name), nil
 	}
@@ -132,7 +132,7 @@ func Item(run *values.Budget, v, key values.Value) (values.Value, error) {
 		}
 	}
 	if key.Kind == values.KindString {
-		value, err := pythonAttribute(run, v, key.Text)
+		value, err := pythonAttribute(v, key.Text)
 		if errors.Is(err, values.ErrNoAttribute) {
 			return missing(v, key.Text), nil
 		}

@@ -216,17 +216,22 @@ func cutMethod(cut func(s, affix string) string) values.Method {
 	}
 }
 
+// searched reads what is searched for, and where: see window.
+func searched(self values.Value, a *values.Args) (sub, text string, from int, ok bool, err error) {
+	var p [3]values.Value
+	if err = a.Bind(p[:], 1, "sub", "start", "end"); err != nil {
+		return
+	}
+	if sub, err = values.WantString(p[0], "argument"); err != nil {
+		return
+	}
+	text, from, ok, err = window(self.Text, p[1], p[2])
+	return
+}
+
 func findMethod(index func(s, sub string) int, must bool) values.Method {
 	return func(_ *values.Budget, self values.Value, a *values.Args) (values.Value, error) {
-		var p [3]values.Value
-		if err := a.Bind(p[:], 1, "sub", "start", "end"); err != nil {
-			return values.Value{}, err
-		}
-		sub, err := values.WantString(p[0], "argument")
-		if err != nil {
-			return values.Value{}, err
-		}
-		text, from, ok, err := window(self.Text, p[1], p[2])
+		sub, text, from, ok, err := searched(self, a)
 		if err != nil {
 			return values.Value{}, err
 		}
@@ -241,15 +246,7 @@ func findMethod(index func(s, sub string) int, must bool) values.Method {
 }
 
 func countMethod(_ *values.Budget, self values.Value, a *values.Args) (values.Value, error) {
-	var p [3]values.Value
-	if err := a.Bind(p[:], 1, "sub", "start", "end"); err != nil {
-		return values.Value{}, err
-	}
-	sub, err := values.WantString(p[0], "argument")
-	if err != nil {
-		return values.Value{}, err
-	}
-	text, _, ok, err := window(self.Text, p[1], p[2])
+	sub, text, _, ok, err := searched(self, a)
 	if err != nil || !ok {
 		return values.Int(0), err
 	}

@@ -42,35 +42,29 @@ func (p *parser) expression(cond bool) (ast.Expr, error) {
 }
 
 func (p *parser) or() (ast.Expr, error) {
-	x, err := p.and()
-	if err != nil || !p.cur().Named("or") {
-		return x, err
-	}
-	list := []ast.Expr{x}
-	for p.skipName("or") {
-		y, err := p.and()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, y)
-	}
-	return &ast.Or{List: list}, nil
+	return p.joined("or", p.and, func(list []ast.Expr) ast.Expr { return &ast.Or{List: list} })
 }
 
 func (p *parser) and() (ast.Expr, error) {
-	x, err := p.not()
-	if err != nil || !p.cur().Named("and") {
+	return p.joined("and", p.not, func(list []ast.Expr) ast.Expr { return &ast.And{List: list} })
+}
+
+// joined parses operands with a word between them; several makes one expression of more than one.
+func (p *parser) joined(word string, operand func() (ast.Expr, error),
+	several func([]ast.Expr) ast.Expr) (ast.Expr, error) {
+	x, err := operand()
+	if err != nil || !p.cur().Named(word) {
 		return x, err
 	}
 	list := []ast.Expr{x}
-	for p.skipName("and") {
-		y, err := p.not()
+	for p.skipName(word) {
+		y, err := operand()
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, y)
 	}
-	return &ast.And{List: list}, nil
+	return several(list), nil
 }
 
 func (p *parser) not() (ast.Expr, error) {

@@ -1,6 +1,8 @@
 package parser
 
 import (
+	"slices"
+
 	"github.com/eagleray/eagleray/internal/text/chattemplate/ast"
 	"github.com/eagleray/eagleray/internal/text/chattemplate/lexer"
 	"github.com/eagleray/eagleray/internal/text/chattemplate/values"
@@ -43,12 +45,7 @@ func contains(names []string, t lexer.Token) bool {
 	if t.Kind != lexer.Name {
 		return false
 	}
-	for _, n := range names {
-		if n == t.Text {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(names, t.Text)
 }
 
 // statements parses up to a tag named in ends, which it consumes and returns; with no ends, up to

@@ -2,12 +2,10 @@
 package pytext
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/cases"
-	"golang.org/x/text/language"
 )
 
 // IsSpace is Python's str.isspace for one character.
@@ -36,34 +34,6 @@ func IsASCII(s string) bool {
 		}
 	}
 	return true
-}
-
-func Lower(s string) string {
-	if IsASCII(s) {
-		return strings.ToLower(s)
-	}
-	return cases.Lower(language.Und).String(s)
-}
-
-func Upper(s string) string {
-	if IsASCII(s) {
-		return strings.ToUpper(s)
-	}
-	return cases.Upper(language.Und).String(s)
-}
-
-func Fold(s string) string { return cases.Fold().String(s) }
-
-// titleRune maps the first letter of a word: to title case, which for some letters is not upper
-// case.
-func titleRune(r rune) string {
-	if r < utf8.RuneSelf {
-		return string(unicode.ToUpper(r))
-	}
-	if t := unicode.ToTitle(r); t != r {
-		return string(t)
-	}
-	return cases.Title(language.Und).String(string(r))
 }
 
 // Capitalize is str.capitalize.
@@ -169,9 +139,7 @@ func RsplitSpace(s string, max int) []string {
 		parts = append(parts, s[i+n:])
 		s = strings.TrimRightFunc(s[:i], IsSpace)
 	}
-	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-		parts[i], parts[j] = parts[j], parts[i]
-	}
+	slices.Reverse(parts)
 	return parts
 }
 
@@ -187,9 +155,7 @@ func Rsplit(s, sep string, max int) []string {
 		s = s[:i]
 	}
 	parts = append(parts, s)
-	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-		parts[i], parts[j] = parts[j], parts[i]
-	}
+	slices.Reverse(parts)
 	return parts
 }
 

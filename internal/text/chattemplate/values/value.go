@@ -113,15 +113,6 @@ func String(s string) Value {
 	return Str(s)
 }
 
-// List returns a list of the given values, which it copies.
-func List(items ...Value) Value {
-	copied := make([]Value, len(items))
-	for i, v := range items {
-		copied[i] = v.resolved()
-	}
-	return NewList(copied)
-}
-
 // resolved turns the zero Value, which callers may hold, into a proper undefined.
 func (v Value) resolved() Value {
 	if v.Kind == KindMissing {

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/text/constrain/regex"
 )
@@ -188,7 +189,7 @@ func (c *compiler) combine(o op, list []id) id {
 			switch {
 			case p == none:
 				return none
-			case p == only || contain(args, p):
+			case p == only || slices.Contains(args, p):
 			default:
 				args = append(args, p)
 			}
@@ -199,7 +200,7 @@ func (c *compiler) combine(o op, list []id) id {
 		if n.op != opNot {
 			continue
 		}
-		if c.spend(len(args) / perUnit); contain(args, n.args[0]) {
+		if c.spend(len(args) / perUnit); slices.Contains(args, n.args[0]) {
 			return none
 		}
 	}
@@ -218,15 +219,6 @@ func (c *compiler) combine(o op, list []id) id {
 
 // perUnit is how many ids are looked at in the time of an operation.
 const perUnit = 64
-
-func contain(list []id, x id) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
-}
 
 func (c *compiler) and(x, y id) id {
 	switch {
