@@ -116,7 +116,7 @@ func New(routes []server.Route, o Options) *Document {
 			"key":    {Type: "apiKey", In: "header", Name: "X-Api-Key"}}
 	}
 	routes = slices.Clone(routes)
-	slices.SortStableFunc(routes, func(a, b server.Route) int {
+	slices.SortFunc(routes, func(a, b server.Route) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
 	})
 	for _, r := range routes {

@@ -150,7 +150,7 @@ func (c *Control) List() (list []Adapter) {
 	for _, e := range c.loaded {
 		list = append(list, e.Adapter)
 	}
-	slices.SortStableFunc(list, func(a, b Adapter) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b Adapter) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 

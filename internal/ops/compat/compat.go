@@ -2,11 +2,6 @@
 // what they describe: config.Compat, api.Compat, metrics.Compat; eagleray compat prints them.
 package compat
 
-import (
-	"slices"
-	"strings"
-)
-
 // Status is how a name stands to vLLM's of the same name.
 type Status string
 
@@ -28,9 +23,4 @@ type Entry struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Note   string `json:"note,omitempty"`
-}
-
-// Sort puts entries into alphabetical order.
-func Sort(list []Entry) {
-	slices.SortStableFunc(list, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -49,7 +49,7 @@ func List(opt Options) ([]Repo, error) {
 		}
 		repos = append(repos, r)
 	}
-	slices.SortStableFunc(repos, func(a, b Repo) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(repos, func(a, b Repo) int { return strings.Compare(a.Name, b.Name) })
 	return repos, nil
 }
 

@@ -48,7 +48,7 @@ func expected(c *Config, s Stage, has func(name string) bool) ([]checkpoint.Spec
 		return nil, err
 	}
 	m.Close()
-	slices.SortStableFunc(all.specs, func(a, b checkpoint.Spec) int {
+	slices.SortFunc(all.specs, func(a, b checkpoint.Spec) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	return slices.CompactFunc(all.specs, func(a, b checkpoint.Spec) bool {

@@ -136,7 +136,7 @@ func formatList(numbers []int) string {
 // cores are the physical cores, node by node: each a list of its processors.
 func (t *Topology) cores() (cores [][]Processor) {
 	sorted := slices.Clone(t.Processors)
-	slices.SortStableFunc(sorted, func(a, b Processor) int {
+	slices.SortFunc(sorted, func(a, b Processor) int {
 		return cmp.Or(a.Node-b.Node, a.Core-b.Core, a.Number-b.Number)
 	})
 	for i, p := range sorted {

@@ -182,7 +182,7 @@ func peakConcurrent(outcomes []Outcome) int {
 			changes = append(changes, change{o.Start, 1}, change{o.Start + o.Latency, -1})
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b change) int {
+	slices.SortFunc(changes, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
 	})
 	now, most := 0, 0

@@ -169,7 +169,7 @@ func samplesOf(t tensorSpans, size int64) []span64 {
 	for i := range int64(spread) {
 		list = append(list, span64{t.body + (size-t.body-spreadSize)*i/(spread-1), spreadSize})
 	}
-	slices.SortStableFunc(t.each, func(a, b span64) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(t.each, func(a, b span64) int { return cmp.Compare(a.at, b.at) })
 	for i := 0; i < len(t.each); i += len(t.each)/mostSampled + 1 {
 		e := t.each[i]
 		n := min(tensorSize, e.size)

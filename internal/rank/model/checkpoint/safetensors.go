@@ -203,7 +203,7 @@ func cutOff(have, want uint64) error {
 
 // lay gives every entry its bytes, which are in body, and checks that together they cover it.
 func lay(entries []entry, body []byte) (map[string]Tensor, error) {
-	slices.SortStableFunc(entries, func(a, b entry) int {
+	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end),
 			cmp.Compare(a.tensor.Name, b.tensor.Name))
 	})

@@ -140,8 +140,7 @@ func (s *settings) adapter(c *checkpoint.Checkpoint) (*Adapter, error) {
 		}
 		a.Modules = append(a.Modules, *m)
 	}
-	slices.SortStableFunc(a.Modules,
-		func(x, y Module) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(a.Modules, func(x, y Module) int { return strings.Compare(x.Name, y.Name) })
 	if len(a.Modules) == 0 {
 		return nil, errors.New("it adapts no module")
 	}
