@@ -5,6 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
+
 	"github.com/eagleray/eagleray/internal/api/generate"
 	"github.com/eagleray/eagleray/internal/api/openai"
 	"github.com/eagleray/eagleray/internal/api/server"
@@ -13,7 +16,6 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/link/step"
-	"github.com/eagleray/eagleray/internal/text/chattemplate/pytext"
 )
 
 // API answers requests for what a model pools of texts: vectors, classes, scores.
@@ -143,7 +145,7 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 		}
 		if one.IsText && one.Second == nil {
 			if one.Text = p.before + one.Text; s.Model.Pooling.Lower {
-				one.Text = pytext.Lower(one.Text)
+				one.Text = cases.Lower(language.Und).String(one.Text)
 			}
 		}
 		t, bad := s.Tokenize(ctx, &p.Sampling, field, one)

@@ -2,10 +2,12 @@
 package pytext
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 // IsSpace is Python's str.isspace for one character.
@@ -34,6 +36,34 @@ func IsASCII(s string) bool {
 		}
 	}
 	return true
+}
+
+func Lower(s string) string {
+	if IsASCII(s) {
+		return strings.ToLower(s)
+	}
+	return cases.Lower(language.Und).String(s)
+}
+
+func Upper(s string) string {
+	if IsASCII(s) {
+		return strings.ToUpper(s)
+	}
+	return cases.Upper(language.Und).String(s)
+}
+
+func Fold(s string) string { return cases.Fold().String(s) }
+
+// titleRune maps the first letter of a word: to title case, which for some letters is not upper
+// case.
+func titleRune(r rune) string {
+	if r < utf8.RuneSelf {
+		return string(unicode.ToUpper(r))
+	}
+	if t := unicode.ToTitle(r); t != r {
+		return string(t)
+	}
+	return cases.Title(language.Und).String(string(r))
 }
 
 // Capitalize is str.capitalize.
@@ -139,7 +169,9 @@ func RsplitSpace(s string, max int) []string {
 		parts = append(parts, s[i+n:])
 		s = strings.TrimRightFunc(s[:i], IsSpace)
 	}
-	slices.Reverse(parts)
+	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
+		parts[i], parts[j] = parts[j], parts[i]
+	}
 	return parts
 }
 
@@ -155,7 +187,9 @@ func Rsplit(s, sep string, max int) []string {
 		s = s[:i]
 	}
 	parts = append(parts, s)
-	slices.Reverse(parts)
+	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
+		parts[i], parts[j] = parts[j], parts[i]
+	}
 	return parts
 }
 
