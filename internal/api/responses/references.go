@@ -33,10 +33,18 @@ func responseOf(item string) string {
 	return idPrefix + parts[1]
 }
 
-// dereference puts items of stored responses in the place of references to them.
+// dereference puts items of stored responses in the place of references to them. What is read for
+// them, and what they all stand for, is bounded as a conversation is.
 func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 	const field = "input"
 	outputs, total := map[string][]generate.Item{}, int64(0)
+	add := func(n int) *wire.Error {
+		if total += int64(n); total > s.opt.MaxConversation {
+			return wire.BadRequest(field, "the items that `input` refers to are too long: at most "+
+				"%d bytes with their responses", s.opt.MaxConversation)
+		}
+		return nil
+	}
 	for i := range items {
 		if items[i].Kind != generate.Reference {
 			continue
@@ -49,11 +57,10 @@ func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 				return bad
 			}
 			if bad == nil {
-				if total += int64(len(kept.Response)); total > s.opt.MaxConversation {
-					return wire.BadRequest(field, "the responses of items that `input` refers to "+
-						"have more than %d bytes", s.opt.MaxConversation)
+				if bad = add(len(kept.Response)); bad == nil {
+					output, bad = kept.output(field)
 				}
-				if output, bad = kept.output(field); bad != nil {
+				if bad != nil {
 					return bad
 				}
 			}
@@ -65,6 +72,9 @@ func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 				Message: fmt.Sprintf("Item with id '%s' not found.", wire.Clip(items[i].ID))}
 		}
 		items[i] = output[at]
+		if bad := add(items[i].Size()); bad != nil {
+			return bad
+		}
 	}
 	return nil
 }
