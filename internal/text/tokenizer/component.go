@@ -13,6 +13,21 @@ const maxSequenceDepth = 8
 // errUnsupported is what a parser of one component returns for a type it does not know.
 var errUnsupported = errors.New("component type is not supported")
 
+// maxGrowth bounds how many times as long the steps of a section may make a text.
+const maxGrowth = 1 << 12
+
+// growth is the product of what the steps of a section, each by itself, may make of a text's
+// length, 1 at first. Steps after which another one of their kind changes nothing are none of it.
+type growth int
+
+// by adds a step.
+func (g *growth) by(n int) error {
+	if *g *= growth(max(n, 1)); *g > maxGrowth {
+		return fmt.Errorf("a text may become more than %d times as long", maxGrowth)
+	}
+	return nil
+}
+
 func isSpace(r rune) bool { return unicode.IsSpace(r) }
 
 // isNull reports whether a section of the file is missing or null.
