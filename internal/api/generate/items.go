@@ -262,7 +262,7 @@ func AppendItem(b []byte, t *Item) []byte {
 type Dialogue struct {
 	messages []json.RawMessage
 	// The assistant's message that is not in messages yet.
-	reasoning, content strings.Builder
+	reasoning, content []byte
 	calls              []byte
 	said               bool
 	// lastRole and lastTexts are those of the last of the messages.
@@ -277,9 +277,7 @@ func (d *Dialogue) Add(t *Item) {
 		if d.said || len(d.calls) > 0 {
 			d.flush()
 		}
-		for _, text := range t.Parts {
-			d.reasoning.WriteString(text)
-		}
+		d.reasoning = append(d.reasoning, strings.Join(t.Parts, "")...)
 		return
 	case "function_call":
 		d.calls = wire.Comma(d.calls, len(d.calls))
@@ -294,13 +292,10 @@ func (d *Dialogue) Add(t *Item) {
 			if d.said && len(d.calls) == 0 {
 				d.flush()
 			}
-			if d.content.Len() > 0 { // the rest of it is behind calls
-				d.content.WriteByte('\n')
+			if len(d.content) > 0 { // the rest of it is behind calls
+				d.content = append(d.content, '\n')
 			}
-			for _, text := range t.Parts {
-				d.content.WriteString(text)
-			}
-			d.said = true
+			d.content, d.said = append(d.content, strings.Join(t.Parts, "")...), true
 			return
 		}
 	}
@@ -333,7 +328,7 @@ func (d *Dialogue) Add(t *Item) {
 
 // flush ends the assistant's message.
 func (d *Dialogue) flush() {
-	content, reasoning := d.content.String(), d.reasoning.String()
+	content, reasoning := string(d.content), string(d.reasoning)
 	if !d.said && len(d.calls) == 0 && reasoning == "" {
 		return
 	}
@@ -350,9 +345,7 @@ func (d *Dialogue) flush() {
 	}
 	d.messages = append(d.messages, append(b, '}'))
 	d.lastRole, d.lastTexts = "assistant", []string{content}
-	d.reasoning.Reset()
-	d.content.Reset()
-	d.calls, d.said = nil, false
+	d.reasoning, d.content, d.calls, d.said = nil, nil, nil, false
 }
 
 // End puts the messages into a conversation.

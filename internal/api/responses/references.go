@@ -38,13 +38,6 @@ func responseOf(item string) string {
 func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 	const field = "input"
 	outputs, total := map[string][]generate.Item{}, int64(0)
-	add := func(n int) *wire.Error {
-		if total += int64(n); total > s.opt.MaxConversation {
-			return wire.BadRequest(field, "the items that `input` refers to are too long: at most "+
-				"%d bytes with their responses", s.opt.MaxConversation)
-		}
-		return nil
-	}
 	for i := range items {
 		if items[i].Kind != generate.Reference {
 			continue
@@ -57,10 +50,8 @@ func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 				return bad
 			}
 			if bad == nil {
-				if bad = add(len(kept.Response)); bad == nil {
-					output, bad = kept.output(field)
-				}
-				if bad != nil {
+				total += int64(len(kept.Response))
+				if output, bad = kept.output(field); bad != nil {
 					return bad
 				}
 			}
@@ -72,8 +63,9 @@ func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 				Message: fmt.Sprintf("Item with id '%s' not found.", wire.Clip(items[i].ID))}
 		}
 		items[i] = output[at]
-		if bad := add(items[i].Size()); bad != nil {
-			return bad
+		if total += int64(items[i].Size()); total > s.opt.MaxConversation {
+			return wire.BadRequest(field, "the items that `input` refers to are too long: at most "+
+				"%d bytes with their responses", s.opt.MaxConversation)
 		}
 	}
 	return nil

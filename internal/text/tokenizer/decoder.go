@@ -45,11 +45,7 @@ func (s stripSpec) apply(token string) string {
 }
 
 func parseDecoder(data json.RawMessage) ([]decoderStep, error) {
-	g := growth(1)
-	return flatten(data, "decoder", "decoders", 0,
-		func(kind string, data json.RawMessage) (decoderStep, error) {
-			return parseDecoderStep(kind, data, &g)
-		})
+	return flatten(data, "decoder", "decoders", 0, new(growth), parseDecoderStep)
 }
 
 func parseDecoderStep(kind string, data json.RawMessage, g *growth) (decoderStep, error) {

@@ -15,11 +15,7 @@ type normalizer func(string, *work) string
 
 // parseNormalizer compiles the normalizer section into its steps, nested sequences flattened.
 func parseNormalizer(data json.RawMessage) ([]normalizer, error) {
-	g := growth(1)
-	return flatten(data, "normalizer", "normalizers", 0,
-		func(kind string, data json.RawMessage) (normalizer, error) {
-			return parseNormalizerStep(kind, data, &g)
-		})
+	return flatten(data, "normalizer", "normalizers", 0, new(growth), parseNormalizerStep)
 }
 
 func parseNormalizerStep(kind string, data json.RawMessage, g *growth) (normalizer, error) {

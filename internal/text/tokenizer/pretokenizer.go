@@ -173,11 +173,7 @@ func (s metaspaceSpec) compile() (*metaspace, error) {
 
 // parsePreTokenizer compiles the pre_tokenizer section into its steps, nested sequences flattened.
 func parsePreTokenizer(data json.RawMessage) ([]preTokenizer, error) {
-	g := growth(1)
-	return flatten(data, "pre_tokenizer", "pretokenizers", 0,
-		func(kind string, data json.RawMessage) (preTokenizer, error) {
-			return parsePreTokenizerStep(kind, data, &g)
-		})
+	return flatten(data, "pre_tokenizer", "pretokenizers", 0, new(growth), parsePreTokenizerStep)
 }
 
 func parsePreTokenizerStep(kind string, data json.RawMessage, g *growth) (preTokenizer, error) {
