@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eagleray/eagleray/internal/api/responses"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -135,6 +136,33 @@ func TestConversationRefusals(t *testing.T) {
 	if rec := s.do("GET", path+"/items/msg_9", ""); rec.Code != 404 ||
 		!strings.Contains(rec.Body.String(), "Item with id 'msg_9' not found") {
 		t.Errorf("an item that is not there: %d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestManyItems: what many items cost grows as they do: of none that come, and of no pieces of a
+// message, all that were before are gone through.
+func TestManyItems(t *testing.T) {
+	s := newServer(t, withTemplate(t, "short"), keeping(t, store.Options{}))
+	t.Cleanup(s.Close)
+	_, path := s.talk(t, `{}`)
+	const n = 20_000
+	list := func(first, item string) string {
+		return "[" + first + item + strings.Repeat(","+item, n-1) + "]"
+	}
+	call := `{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},`
+	for name, c := range map[string]struct{ path, body string }{
+		"items": {path + "/items", `{"items":` + list("", `{"role":"user","content":"a"}`) + `}`},
+		"reasoning": {responses.ResponsesPath, `{"store":false,"input":` + list("",
+			`{"type":"reasoning","summary":[{"type":"summary_text","text":"`+
+				strings.Repeat("b", 400)+`"}]}`) + `}`},
+		"behind a call": {responses.ResponsesPath, `{"store":false,"input":` + list(call,
+			`{"role":"assistant","content":"`+strings.Repeat("b", 400)+`"}`) + `}`},
+	} {
+		begun := time.Now()
+		s.ok(t, c.path, c.body)
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
 	}
 }
 

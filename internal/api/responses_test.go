@@ -319,6 +319,7 @@ func TestReferences(t *testing.T) {
 		"{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"),
 		keeping(t, store.Options{}), func(o *Options) {
 			o.Config.Server.APIKeys = []string{"one", "two"}
+			o.Config.Server.MaxRequestBodyBytes = 100_000
 			o.Info.MaxModelLen = 2048
 		})
 	t.Cleanup(s.Close)
@@ -350,6 +351,11 @@ func TestReferences(t *testing.T) {
 		t.Errorf("two responses have an item %s", item)
 	}
 	secret, _ := ask("one", responses.ResponsesPath, `"input":"a","store":false`)
+	s.engine.play = func(_ int, r *engine.Request) script {
+		return script{deltas: say(r, []int32{300}, []string{strings.Repeat("hello ", 400)},
+			sample.FinishStop)}
+	}
+	long, _ := ask("one", responses.ResponsesPath, `"input":"a"`)
 	for name, c := range map[string]struct {
 		key, path, body, message string
 		code                     int
@@ -364,6 +370,9 @@ func TestReferences(t *testing.T) {
 		"a conversation": {"one", responses.ConversationsPath,
 			`"items":[{"type":"item_reference","id":"` + item + `"}]`,
 			"`items[0]` is a reference", 400},
+		// Each is short, and stands for a text that is not.
+		"too often": {"one", responses.ResponsesPath, `"truncation":"auto","input":[{"id":"` +
+			itemOf(long) + strings.Repeat(`"},{"id":"`+itemOf(long), 50) + `"}]`, "too long", 400},
 	} {
 		answer, code := ask(c.key, c.path, c.body)
 		if code != c.code || !strings.Contains(fmt.Sprint(answer["error"]), c.message) {

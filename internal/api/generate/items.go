@@ -24,6 +24,15 @@ type Item struct {
 	CallID, Name, Arguments, Namespace string
 }
 
+// Size is the bytes of its texts.
+func (t *Item) Size() int {
+	n := len(t.Arguments)
+	for _, text := range t.Parts {
+		n += len(text)
+	}
+	return n
+}
+
 // idPrefixes are what the ids of items begin with.
 var idPrefixes = map[string]string{"message": "msg_", "function_call": "fc_",
 	"function_call_output": "fco_", "reasoning": "rs_", Reference: ""}
@@ -265,7 +274,7 @@ func FlatName(namespace, name string) string {
 type Dialogue struct {
 	messages []json.RawMessage
 	// The assistant's message that is not in messages yet.
-	reasoning, content string
+	reasoning, content []byte
 	calls              []byte
 	said               bool
 	// lastRole and lastTexts are those of the last of the messages.
@@ -280,7 +289,7 @@ func (d *Dialogue) Add(t *Item) {
 		if d.said || len(d.calls) > 0 {
 			d.flush()
 		}
-		d.reasoning += strings.Join(t.Parts, "")
+		d.reasoning = append(d.reasoning, strings.Join(t.Parts, "")...)
 		return
 	case "function_call":
 		d.calls = wire.Comma(d.calls, len(d.calls))
@@ -295,10 +304,10 @@ func (d *Dialogue) Add(t *Item) {
 			if d.said && len(d.calls) == 0 {
 				d.flush()
 			}
-			if d.content != "" { // the rest of it is behind calls
-				d.content += "\n"
+			if len(d.content) > 0 { // the rest of it is behind calls
+				d.content = append(d.content, '\n')
 			}
-			d.content, d.said = d.content+strings.Join(t.Parts, ""), true
+			d.content, d.said = append(d.content, strings.Join(t.Parts, "")...), true
 			return
 		}
 	}
@@ -331,23 +340,24 @@ func (d *Dialogue) Add(t *Item) {
 
 // flush ends the assistant's message.
 func (d *Dialogue) flush() {
-	if !d.said && len(d.calls) == 0 && d.reasoning == "" {
+	content, reasoning := string(d.content), string(d.reasoning)
+	if !d.said && len(d.calls) == 0 && reasoning == "" {
 		return
 	}
 	b := []byte(`{"role":"assistant","content":`)
-	b = wire.AppendString(b, d.content)
-	if d.reasoning != "" {
+	b = wire.AppendString(b, content)
+	if reasoning != "" {
 		// Templates know it by one name or the other.
-		b = wire.AppendString(append(b, `,"reasoning":`...), d.reasoning)
-		b = wire.AppendString(append(b, `,"reasoning_content":`...), d.reasoning)
+		b = wire.AppendString(append(b, `,"reasoning":`...), reasoning)
+		b = wire.AppendString(append(b, `,"reasoning_content":`...), reasoning)
 	}
 	if len(d.calls) > 0 {
 		b = append(append(b, `,"tool_calls":[`...), d.calls...)
 		b = append(b, ']')
 	}
 	d.messages = append(d.messages, append(b, '}'))
-	d.lastRole, d.lastTexts = "assistant", []string{d.content}
-	d.reasoning, d.content, d.calls, d.said = "", "", nil, false
+	d.lastRole, d.lastTexts = "assistant", []string{content}
+	d.reasoning, d.content, d.calls, d.said = nil, nil, nil, false
 }
 
 // End puts the messages into a conversation.

@@ -110,8 +110,12 @@ func decodeOwnItems(f *wire.Fields, raw []byte) []generate.Item {
 
 // add appends items, within the bytes that a request's body may have.
 func (s *API) add(t *storedTalk, items []generate.Item) error {
+	taken := make(map[string]bool, len(t.Items))
+	for _, raw := range t.Items {
+		taken[idOf(raw)] = true
+	}
 	for i := range items {
-		if indexOf(t.Items, items[i].ID) >= 0 {
+		if taken[items[i].ID] { // items' own ids differ (checkDuplicates)
 			return wire.BadRequest("items", "the conversation has an item of id %s already",
 				wire.Clip(items[i].ID))
 		}

@@ -33,7 +33,8 @@ func responseOf(item string) string {
 	return idPrefix + parts[1]
 }
 
-// dereference puts items of stored responses in the place of references to them.
+// dereference puts items of stored responses in the place of references to them. What is read for
+// them, and what they all stand for, is bounded as a conversation is.
 func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 	const field = "input"
 	outputs, total := map[string][]generate.Item{}, int64(0)
@@ -49,10 +50,7 @@ func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 				return bad
 			}
 			if bad == nil {
-				if total += int64(len(kept.Response)); total > s.opt.MaxConversation {
-					return wire.BadRequest(field, "the responses of items that `input` refers to "+
-						"have more than %d bytes", s.opt.MaxConversation)
-				}
+				total += int64(len(kept.Response))
 				if output, bad = kept.output(field); bad != nil {
 					return bad
 				}
@@ -65,6 +63,10 @@ func (s *API) dereference(owner string, items []generate.Item) *wire.Error {
 				Message: fmt.Sprintf("Item with id '%s' not found.", wire.Clip(items[i].ID))}
 		}
 		items[i] = output[at]
+		if total += int64(items[i].Size()); total > s.opt.MaxConversation {
+			return wire.BadRequest(field, "the items that `input` refers to are too long: at most "+
+				"%d bytes with their responses", s.opt.MaxConversation)
+		}
 	}
 	return nil
 }

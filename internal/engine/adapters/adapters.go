@@ -328,7 +328,7 @@ func (c *Control) checkName(name string) error {
 	case name == "":
 		return errors.New("an adapter needs a name")
 	case len(name) > 256 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }):
-		return fmt.Errorf("the name %q of an adapter is too long or has control characters",
+		return fmt.Errorf("the name %s of an adapter is too long or has control characters",
 			checkpoint.Short(name))
 	case slices.Contains(c.names, name):
 		return fmt.Errorf("the model is served as %s: an adapter needs another name", name)

@@ -379,6 +379,7 @@ func TestRefuses(t *testing.T) {
 		{"one", s.folder(t, 3), "loaded already"},
 		{s.engines[0].Info().Names[0], s.folder(t, 3), "needs another name"},
 		{"", s.folder(t, 3), "an adapter needs a name"},
+		{"a\nb", s.folder(t, 3), `the name "a\nb" of an adapter`},
 		{"x", s.folder(t, 3), "as many as --max-cpu-loras 2 allows"},
 	} {
 		err := s.Load(t.Context(), try.name, try.dir, false)

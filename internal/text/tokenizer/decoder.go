@@ -45,10 +45,10 @@ func (s stripSpec) apply(token string) string {
 }
 
 func parseDecoder(data json.RawMessage) ([]decoderStep, error) {
-	return flatten(data, "decoder", "decoders", 0, parseDecoderStep)
+	return flatten(data, "decoder", "decoders", 0, new(growth), parseDecoderStep)
 }
 
-func parseDecoderStep(kind string, data json.RawMessage) (decoderStep, error) {
+func parseDecoderStep(kind string, data json.RawMessage, g *growth) (decoderStep, error) {
 	step := decoderStep{kind: kind}
 	switch kind {
 	case "ByteLevel", "ByteFallback", "Fuse":
@@ -68,7 +68,7 @@ func parseDecoderStep(kind string, data json.RawMessage) (decoderStep, error) {
 		step.pattern, step.content = p, spec.Content
 		replace := replacer(p, spec.Content)
 		step.rewrite = func(token string) string { return replace(token, new(work)) }
-		return step, nil
+		return step, g.by(growthOf(p, spec.Content))
 	case "Strip":
 		var spec struct {
 			Content string `json:"content"`

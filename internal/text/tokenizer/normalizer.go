@@ -15,10 +15,10 @@ type normalizer func(string, *work) string
 
 // parseNormalizer compiles the normalizer section into its steps, nested sequences flattened.
 func parseNormalizer(data json.RawMessage) ([]normalizer, error) {
-	return flatten(data, "normalizer", "normalizers", 0, parseNormalizerStep)
+	return flatten(data, "normalizer", "normalizers", 0, new(growth), parseNormalizerStep)
 }
 
-func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) {
+func parseNormalizerStep(kind string, data json.RawMessage, g *growth) (normalizer, error) {
 	var spec struct {
 		StripLeft  bool        `json:"strip_left"`
 		StripRight bool        `json:"strip_right"`
@@ -43,7 +43,7 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 	case "StripAccents":
 		return eachChar(stripAccents), nil
 	case "ByteLevel":
-		return eachChar(toByteAlphabet), nil
+		return eachChar(toByteAlphabet), g.by(2)
 	case "Strip":
 		return func(s string, _ *work) string {
 			if spec.StripLeft {
@@ -60,7 +60,7 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 				return s
 			}
 			return spec.Prepend + s
-		}, nil
+		}, g.by(len(spec.Prepend) + 1)
 	case "BertNormalizer":
 		var spec bertNormalizer
 		if err := json.Unmarshal(data, &spec); err != nil {
@@ -78,15 +78,23 @@ func parseNormalizerStep(kind string, data json.RawMessage) (normalizer, error) 
 		if err != nil {
 			return nil, err
 		}
-		return m.byGraphemes, nil
+		return m.byGraphemes, g.by(maxRule)
 	case "Replace":
 		p, err := spec.Pattern.compile()
 		if err != nil {
 			return nil, err
 		}
-		return replacer(p, spec.Content), nil
+		return replacer(p, spec.Content), g.by(growthOf(p, spec.Content))
 	}
 	return nil, errUnsupported
+}
+
+// growthOf is what a replacer makes of a text's length at most.
+func growthOf(p pattern, content string) int {
+	if literal, ok := p.(literalPattern); ok {
+		return (len(content) + len(literal) - 1) / len(literal)
+	}
+	return len(content) + 1 // it may match between two characters
 }
 
 // replacer puts content in the place of every match; content is taken literally.

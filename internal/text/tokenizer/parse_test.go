@@ -13,6 +13,13 @@ import (
 	"unicode/utf8"
 )
 
+const longer = "more than 4096 times as long"
+
+// many is a section of n equal steps.
+func many(list string, n int, step string) string {
+	return `{"type":"Sequence","` + list + `":[` + step + strings.Repeat(","+step, n-1) + `]}`
+}
+
 func TestMalformedFiles(t *testing.T) {
 	const plain = `"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}`
 	tests := []struct {
@@ -130,6 +137,24 @@ func TestMalformedFiles(t *testing.T) {
 		{"two templates", `{"post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","sep":["a",0],"cls":["a",0]},{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}]},` + plain + `}`, "more than one"},
 		{"decoder", `{"decoder":{"type":"CTC"},` + plain + `}`,
 			`decoder type "CTC" is not supported`},
+		{"normalizer that doubles", `{"normalizer":` + many("normalizers", 60,
+			`{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`) + `,` + plain + `}`,
+			longer},
+		{"expression that doubles", `{"normalizer":` + many("normalizers", 60,
+			`{"type":"Replace","pattern":{"Regex":"(?=a)"},"content":"a"}`) + `,` + plain + `}`,
+			longer},
+		{"long prepends", `{"normalizer":` + many("normalizers", 9,
+			`{"type":"Prepend","prepend":"`+strings.Repeat("a", 1000)+`"}`) + `,` + plain + `}`,
+			longer},
+		{"bytes of bytes in the normalizer", `{"normalizer":` + many("normalizers", 60,
+			`{"type":"ByteLevel"}`) + `,` + plain + `}`, longer},
+		{"bytes of bytes in the pre-tokenizer", `{"pre_tokenizer":` + many("pretokenizers",
+			60, `{"type":"ByteLevel"}`) + `,` + plain + `}`, longer},
+		{"charsmaps", `{"normalizer":` + many("normalizers", 60,
+			`{"type":"Precompiled","precompiled_charsmap":""}`) + `,` + plain + `}`, longer},
+		{"decoder that doubles", `{"decoder":` + many("decoders", 60,
+			`{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`) + `,` + plain + `}`,
+			longer},
 		{"strip content", `{"decoder":{"type":"Strip","content":"ab","start":1,"stop":0},` + plain +
 			`}`, "not one character"},
 		{"strip number", `{"decoder":{"type":"Strip","content":"a","start":-1,"stop":0},` + plain +

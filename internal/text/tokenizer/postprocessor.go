@@ -20,8 +20,8 @@ type templates struct{ single, pair []int32 }
 
 // parsePostProcessor compiles the post_processor section.
 func parsePostProcessor(data json.RawMessage, v *vocabulary) (*templates, error) {
-	steps, err := flatten(data, "post_processor", "processors", 0,
-		func(kind string, data json.RawMessage) (*templates, error) {
+	steps, err := flatten(data, "post_processor", "processors", 0, nil,
+		func(kind string, data json.RawMessage, _ *growth) (*templates, error) {
 			return parsePostProcessorStep(kind, data, v)
 		})
 	if err != nil {

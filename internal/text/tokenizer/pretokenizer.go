@@ -173,10 +173,10 @@ func (s metaspaceSpec) compile() (*metaspace, error) {
 
 // parsePreTokenizer compiles the pre_tokenizer section into its steps, nested sequences flattened.
 func parsePreTokenizer(data json.RawMessage) ([]preTokenizer, error) {
-	return flatten(data, "pre_tokenizer", "pretokenizers", 0, parsePreTokenizerStep)
+	return flatten(data, "pre_tokenizer", "pretokenizers", 0, new(growth), parsePreTokenizerStep)
 }
 
-func parsePreTokenizerStep(kind string, data json.RawMessage) (preTokenizer, error) {
+func parsePreTokenizerStep(kind string, data json.RawMessage, g *growth) (preTokenizer, error) {
 	var spec struct {
 		Pattern          patternSpec `json:"pattern"`
 		Behavior         *behavior   `json:"behavior"`
@@ -201,7 +201,7 @@ func parsePreTokenizerStep(kind string, data json.RawMessage) (preTokenizer, err
 		if spec.UseRegex == nil || *spec.UseRegex {
 			b.scanner = scannerFor(patternGPT2)
 		}
-		return b, nil
+		return b, g.by(2)
 	case "Split":
 		if spec.Behavior == nil {
 			return nil, fmt.Errorf("there is no behavior")
