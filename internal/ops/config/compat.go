@@ -87,8 +87,8 @@ var flagNotes = map[string]note{
 	"hf-overrides": {differs, "rope_scaling, rope_theta, rope_parameters and the numbers of " +
 		"positions; of models that pool is_matryoshka, matryoshka_dimensions, " +
 		"classifier_from_token, is_original_qwen3_reranker; others are refused"},
-	"reasoning-parser": {differs, "auto, the default, reads the chat template; none; or "},
-	"tool-call-parser": {differs, "auto, the default, reads the chat template; none; or "},
+	"reasoning-parser":        {differs, "auto, the default, reads the chat template; none; or "},
+	"tool-call-parser":        {differs, "auto, the default, reads the chat template; none; or "},
 	"enable-auto-tool-choice": {differs, "on by default"},
 	"structured-outputs-config": {differs, "disable_any_whitespace; there is one back end, which " +
 		"never falls back"},
