@@ -217,8 +217,8 @@ func TestPoolingFlags(t *testing.T) {
 	}
 }
 
-// TestBareTensors pools with a checkpoint as embedding models are published: its tensors have no
-// "model." before their names.
+// TestBareTensors pools with a checkpoint as embedding models are published: its class is that of a
+// model without a head, and its tensors have no "model." before their names.
 func TestBareTensors(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("../../testdata/models/qwen3-tiny")); err != nil {
@@ -231,6 +231,7 @@ func TestBareTensors(t *testing.T) {
 	}
 	end := 8 + int(binary.LittleEndian.Uint64(b))
 	header := bytes.ReplaceAll(b[8:end], []byte(`"model.`), []byte(`"`))
+	header = bytes.ReplaceAll(header, []byte(`"lm_head.`), []byte(`"another.`))
 	if len(header) == end-8 {
 		t.Fatal("no tensor has a prefix")
 	}
@@ -238,10 +239,22 @@ func TestBareTensors(t *testing.T) {
 	if err := os.WriteFile(path, append(append(bare, header...), b[end:]...), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	path = filepath.Join(dir, "config.json")
+	if b, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	for said, other := range map[string]string{"Qwen3ForCausalLM": "Qwen3Model",
+		`"tie_word_embeddings": true`: `"tie_word_embeddings": false`} {
+		b = bytes.ReplaceAll(b, []byte(said), []byte(other))
+	}
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	var got [][][]float32
-	for _, folder := range []string{"../../testdata/models/qwen3-tiny", dir} {
+	for folder, runner := range map[string]string{"../../testdata/models/qwen3-tiny": "pooling",
+		dir: "auto"} {
 		e := openEngine(t, func(c *config.Config) {
-			c.Model.Path, c.Model.SkipTokenizerInit, c.Model.Runner = folder, true, "pooling"
+			c.Model.Path, c.Model.SkipTokenizerInit, c.Model.Runner = folder, true, runner
 		})
 		got = append(got, pooled(t, e, []*engine.Request{
 			engine.NewPoolingRequest([]int32{1, 2, 3}, step.PoolLast)}))

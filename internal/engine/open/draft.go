@@ -194,7 +194,7 @@ func (r *resolver) draftFolder(dir string) (checkpoint.Folder, error) {
 // checkDraft refuses a draft model whose tokens are others, or which reads what is not kept.
 func (r *resolver) checkDraft(d *draftModel) error {
 	switch c := d.config; {
-	case c.Encoder || c.Classifier != nil:
+	case c.Pools():
 		return errors.New("it generates nothing")
 	case c.VocabSize != r.Model.VocabSize:
 		return fmt.Errorf("its vocabulary has %d tokens, that of %q has %d: they must be the same",

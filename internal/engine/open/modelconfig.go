@@ -55,7 +55,7 @@ func (r *resolver) readModel() error {
 	if r.Null != nil { // no position is computed
 		longest = max(longest, r.Config.Model.MaxModelLen)
 	}
-	if r.Config.Speculative.Method != "" && (r.Model.Encoder || r.Model.Classifier != nil) {
+	if r.Config.Speculative.Method != "" && r.Model.Pools() {
 		return usage("--speculative-config: %q generates nothing", r.Info.Root)
 	}
 	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)

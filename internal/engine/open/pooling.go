@@ -68,11 +68,13 @@ type hfOverrides struct {
 // keeps beside it, else by its last token, of an encoder by its first one, normalized.
 func (r *resolver) readPooling() error {
 	m, head := &r.Config.Model, r.Model.Classifier
-	kind := "a classifier"
-	if head == nil {
+	pools, kind := r.Model.Pools(), "a classifier"
+	switch {
+	case r.Model.Encoder:
 		kind = "an encoder"
+	case r.Model.Headless:
+		kind = "a model without a head"
 	}
-	pools := head != nil || r.Model.Encoder
 	if pools && m.Runner == "generate" {
 		return usage("--runner generate: %q is %s, it generates nothing", r.Info.Root, kind)
 	}

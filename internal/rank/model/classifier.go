@@ -101,3 +101,6 @@ func readCrossEncoder(f *checkpoint.Fields, c *Classifier) {
 		f.Fail(checkpoint.ErrUnsupported, now, "is %s", checkpoint.Short(kind))
 	}
 }
+
+// Pools says that a model generates nothing: it classifies, is an encoder, or has no head.
+func (c *Config) Pools() bool { return c.Classifier != nil || c.Encoder || c.Headless }

@@ -21,6 +21,8 @@ type Config struct {
 	// Classifier is nil for a causal language model. A classifier has the architecture of one, and
 	// its embedding where that has a head.
 	Classifier *Classifier
+	// Headless says that a decoder was stored without its head: it can only be pooled.
+	Headless bool
 	// Encoder says that all tokens of a text see each other: it is computed in one step, there is
 	// no KV cache, and no token follows. TokenTypes is how many types its tokens may have.
 	Encoder    bool
@@ -120,7 +122,9 @@ func readFamily(f *checkpoint.Fields, c *Config, fam *family) (*Config, error) {
 	c.Encoder = fam.encoder
 	if c.Classifier != nil {
 		readClassifier(f, c.Classifier)
-		c.TieEmbeddings = true
+	}
+	if c.Classifier != nil || c.Headless {
+		c.TieEmbeddings = true // there is no other head
 	}
 	c.RopeTheta = fam.defaults.RopeTheta
 	fam.read(f, c, fam.defaults)

@@ -89,6 +89,7 @@ func familyOf(c *Config) (*family, error) {
 			if classifies {
 				c.Classifier = &Classifier{}
 			}
+			c.Headless = !fam.encoder && strings.HasSuffix(a, "Model")
 			if all[c.ModelType] == nil {
 				c.ModelType = name
 			}
@@ -116,9 +117,11 @@ func (f *family) has(class string) (has, classifies bool) {
 	if f.encoder {
 		bare = "Model"
 	}
-	if base, ok := strings.CutSuffix(class, "ForSequenceClassification"); ok {
-		// Gemma3TextForSequenceClassification is of Gemma3ForCausalLM.
-		return f.architecture == strings.TrimSuffix(base, "Text")+bare, true
+	for _, end := range []string{"ForSequenceClassification", "Model"} {
+		if base, ok := strings.CutSuffix(class, end); ok {
+			// Gemma3TextForSequenceClassification is of Gemma3ForCausalLM.
+			return f.architecture == strings.TrimSuffix(base, "Text")+bare, end != "Model"
+		}
 	}
 	if base, ok := strings.CutSuffix(class, "ForMaskedLM"); ok && f.encoder {
 		return f.architecture == base+bare, false

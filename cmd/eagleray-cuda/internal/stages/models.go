@@ -146,7 +146,7 @@ func (r *run) family(ctx context.Context, name string) (list []agreement, skippe
 	switch {
 	case err != nil:
 		return nil, "", err
-	case cfg.Encoder || cfg.Classifier != nil:
+	case cfg.Pools():
 		return nil, "it is no causal language model", nil
 	}
 	weights, err := checkpoint.Open(folder)
