@@ -28,6 +28,9 @@ type Scaled struct {
 
 // open implements Format.
 func (f Scaled) open(o *opener, p *part) matrix {
+	if _, ok := o.header(p.module + f.Scale + "_inv"); ok {
+		f.Scale += "_inv" // as transformers calls it, also where it is no block's
+	}
 	if o.plain(p, f.Scale) {
 		return nil
 	}
