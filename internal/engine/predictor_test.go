@@ -48,8 +48,8 @@ func guessable(e *engine.Engine, n, tokens int) (list []*engine.Request) {
 // right.
 func TestPredictor(t *testing.T) {
 	for _, name := range []string{"deepseek-v3-tiny", "glm4moe-tiny", "llama-tiny", "qwen3-tiny",
-		"qwen3next-tiny"} {
-		t.Run(name, func(t *testing.T) {
+		"qwen3next-tiny", "../variants/qwen3.5-moe-vision"} {
+		t.Run(filepath.Base(name), func(t *testing.T) {
 			dir, guesses := guessing(t, name)
 			caches := make(chan status.WeightsCache, 4)
 			run := func(change func(*config.Config)) ([]received, engine.Totals) {

@@ -1,7 +1,7 @@
 """Makes the checkpoints beside this file: tiny random models in shapes that few models have.
 
 Each folder is one variant, saved by transformers: config.json as its newest major version writes it
-and config.v4.json with the keys of version 4 for the same weights. goldens.json and full_logits.st
+and, of families that version 4 has, config.v4.json with its keys for the same weights. goldens.json and full_logits.st
 hold what transformers computes from them in float32 with eager attention:
 
   prompts[].ids       the prompt; full_logits.st has the logits of its every position
@@ -52,9 +52,9 @@ class Variant:
     without: tuple[Settings, ...]
     dtype: torch.dtype = torch.bfloat16
     head: str = "ForCausalLM"
-    # Of families that transformers 4 has, or that it writes otherwise than said below.
+    # Whether version4 says how transformers 4 writes the configuration.
     old: bool = True
-    # Nothing that rounding may choose otherwise, as a router's experts.
+    # Whether nothing is chosen that rounding may choose otherwise, as a router's experts are.
     smooth: bool = True
 
     @property
@@ -243,7 +243,7 @@ QWEN_VISION = {
     "deepstack_visual_indexes": [0],
 }
 DELTA = {
-    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "layer_types": ["linear_attention", "full_attention"] * 2,
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 8,
@@ -305,7 +305,7 @@ QWEN2_TEXT = {
 }
 QWEN3_TEXT = {**SMALL, **rope("default", 10000.0, mrope_section=[4, 2, 2])}
 QWEN3_MOE_TEXT = {**QWEN3_TEXT, **EXPERTS, "norm_topk_prob": True}
-QWEN35_TEXT = {**SMALL, **DELTA, "num_hidden_layers": 3}
+QWEN35_TEXT = {**SMALL, **DELTA, "num_hidden_layers": 4}
 QWEN35_MOE_TEXT = {**QWEN35_TEXT, **EXPERTS, "shared_expert_intermediate_size": 24}
 
 VARIANTS |= {
