@@ -1,8 +1,9 @@
 """Makes the checkpoints beside this file: tiny random models in shapes that few models have.
 
-Each folder is one variant, saved by transformers: config.json as its newest major version writes it
-and, of families that version 4 has, config.v4.json with its keys for the same weights. goldens.json and full_logits.st
-hold what transformers computes from them in float32 with eager attention:
+Each folder is one variant, saved by transformers: config.json as its newest major version writes
+it and, of families that version 4 has, config.v4.json with its keys for the same weights.
+goldens.json and full_logits.st hold what transformers computes from them in float32 with eager
+attention:
 
   prompts[].ids       the prompt; full_logits.st has the logits of its every position
   prompts[].greedy    the tokens that follow, each with the margin between the best and the

@@ -161,8 +161,8 @@ func TestQuantisedGoldens(t *testing.T) {
 	}
 }
 
-// TestInvertedScale reads one scale of each module under the name that transformers, and Ministral 3
-// with it, has for scales of blocks.
+// TestInvertedScale reads one scale of each module under the name that transformers has for scales
+// of blocks.
 func TestInvertedScale(t *testing.T) {
 	const name = "fp8-static-tiny"
 	dir := t.TempDir()
