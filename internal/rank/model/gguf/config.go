@@ -35,6 +35,13 @@ func dialects() map[string]*dialect {
 		"llama": {model: "llama", class: "LlamaForCausalLM", fields: llamaFields},
 		"qwen2": {model: "qwen2", class: "Qwen2ForCausalLM", fields: func(*config) {}},
 		"qwen3": {model: "qwen3", class: "Qwen3ForCausalLM", fields: (*config).biases},
+		// Those of Qwen's models that see, whose encoders are in files of their own.
+		"qwen2vl": {model: "qwen2", class: "Qwen2ForCausalLM", fields: func(*config) {}},
+		"qwen3vl": {model: "qwen3", class: "Qwen3ForCausalLM", fields: (*config).biases},
+		"qwen3vlmoe": {model: "qwen3_moe", class: "Qwen3MoeForCausalLM", fields: func(c *config) {
+			c.biases()
+			c.qwenExperts(true)
+		}},
 		"qwen2moe": {model: "qwen2_moe", class: "Qwen2MoeForCausalLM", fields: func(c *config) {
 			c.qwenExperts(false)
 			c.set("shared_expert_intermediate_size",
@@ -44,6 +51,8 @@ func dialects() map[string]*dialect {
 			c.biases()
 			c.qwenExperts(true)
 		}},
+		"gemma": {model: "gemma", class: "GemmaForCausalLM", shifted: true,
+			fields: func(*config) {}},
 		"gemma2": {model: "gemma2", class: "Gemma2ForCausalLM", modules: gemmaNorms, shifted: true,
 			fields: func(c *config) {
 				c.copy("attn_logit_softcapping", "attn_logit_softcapping")
@@ -72,6 +81,43 @@ func dialects() map[string]*dialect {
 		"olmo2": {model: "olmo2", class: "Olmo2ForCausalLM", modules: map[string]string{
 			"post_attention_norm": "post_attention_layernorm",
 			"post_ffw_norm":       "post_feedforward_layernorm"}, fields: olmoFields},
+		"olmoe": {model: "olmoe", class: "OlmoeForCausalLM",
+			fields: func(c *config) { c.qwenExperts(false) }},
+		"seed_oss": {model: "seed_oss", class: "SeedOssForCausalLM", modules: map[string]string{
+			"post_attention_norm": "post_attention_layernorm"}, fields: func(c *config) {
+			c.biases()
+			c.set("attention_out_bias", c.has("blk.0.attn_output.bias"))
+			c.set("mlp_bias", c.has("blk.0.ffn_gate.bias"))
+		}},
+		"exaone4": {model: "exaone4", class: "Exaone4ForCausalLM", modules: map[string]string{
+			"post_attention_norm": "post_attention_layernorm",
+			"post_ffw_norm":       "post_feedforward_layernorm"}, fields: func(c *config) {
+			c.set("sliding_window", nil)
+			if n, ok := c.integer("attention.sliding_window"); ok && n > 0 {
+				c.set("sliding_window", n)
+				c.layerTypes()
+			}
+		}},
+		"dots1": {model: "dots1", class: "Dots1ForCausalLM", modules: map[string]string{
+			"ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+			"ffn_up_shexp":   "mlp.shared_experts.up_proj",
+			"ffn_down_shexp": "mlp.shared_experts.down_proj"}, fields: func(c *config) {
+			c.set("sliding_window", nil)
+			c.deepSeekExperts()
+		}},
+		"ernie4_5": {model: "ernie4_5", class: "Ernie4_5ForCausalLM", fields: func(c *config) {
+			c.set("use_bias", c.has("blk.0.attn_q.bias"))
+		}},
+		"mistral3": {model: "mistral", class: "MistralForCausalLM", fields: func(c *config) {
+			llamaFields(c)
+			c.set("sliding_window", nil)
+			if _, scaled := c.value("attention.temperature_scale"); scaled {
+				c.fail("%w: attention.temperature_scale: queries scaled by position",
+					ErrUnsupported)
+			}
+		}},
+		"command-r": {model: "cohere", class: "CohereForCausalLM", layerNorm: "layer_norm_eps",
+			fields: func(c *config) { c.copy("logit_scale", "logit_scale") }},
 		"cohere2": {model: "cohere2", class: "Cohere2ForCausalLM", layerNorm: "layer_norm_eps",
 			fields: func(c *config) {
 				c.copy("logit_scale", "logit_scale")
@@ -537,16 +583,7 @@ func deepSeekFields(c *config) {
 	c.set("qk_rope_head_dim", turned)
 	c.set("qk_nope_head_dim", dim-turned)
 	c.set("v_head_dim", c.orDefault("attention.value_length_mla", value))
-	c.experts("n_routed_experts")
-	c.set("moe_intermediate_size", c.required("expert_feed_forward_length"))
-	c.set("n_shared_experts", c.orDefault("expert_shared_count", 0))
-	c.set("first_k_dense_replace", c.orDefault("leading_dense_block_count", 0))
-	groups := c.orDefault("expert_group_count", 1)
-	c.set("n_group", groups)
-	c.set("topk_group", c.orDefault("expert_group_used_count", 1))
-	c.copy("routed_scaling_factor", "expert_weights_scale")
-	normalised, _ := c.meta[c.arch+".expert_weights_norm"].Flag()
-	c.set("norm_topk_prob", normalised)
+	groups := c.deepSeekExperts()
 	// The converter writes a tenth of mscale_all_dim, which mscale equals in all published models.
 	if v, ok := c.value("rope.scaling.yarn_log_multiplier"); ok {
 		x, _ := v.Float()
@@ -567,6 +604,22 @@ func deepSeekFields(c *config) {
 	default:
 		c.fail("%w: %s.expert_gating_func %d", ErrUnsupported, c.arch, gating)
 	}
+}
+
+// deepSeekExperts sets the numbers of a mixture as DeepSeek has it, and returns how many groups of
+// experts there are.
+func (c *config) deepSeekExperts() (groups int64) {
+	c.experts("n_routed_experts")
+	c.set("moe_intermediate_size", c.required("expert_feed_forward_length"))
+	c.set("n_shared_experts", c.orDefault("expert_shared_count", 0))
+	c.set("first_k_dense_replace", c.orDefault("leading_dense_block_count", 0))
+	groups = c.orDefault("expert_group_count", 1)
+	c.set("n_group", groups)
+	c.set("topk_group", c.orDefault("expert_group_used_count", 1))
+	c.copy("routed_scaling_factor", "expert_weights_scale")
+	normalised, _ := c.meta[c.arch+".expert_weights_norm"].Flag()
+	c.set("norm_topk_prob", normalised)
+	return groups
 }
 
 // experts sets how many experts there are, and of each row.
@@ -614,6 +667,11 @@ func olmoFields(c *config) {
 	c.set("model_type", "olmo3")
 	c.set("architectures", []string{"Olmo3ForCausalLM"})
 	c.set("sliding_window", n)
+	c.layerTypes()
+}
+
+// layerTypes sets which layers have a window, where the file says so.
+func (c *config) layerTypes() {
 	if list, ok := c.meta[c.arch+".attention.sliding_window_pattern"].Integers(); ok {
 		types := make([]string, len(list))
 		for i, slides := range list {
