@@ -301,11 +301,7 @@ func TestClients(t *testing.T) {
 		t.Errorf("complete with another model: exit code %d, printed %q, errors %q", code, stdout,
 			stderr)
 	}
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer full.Close()
+	full := fullDisk(t)
 	for _, verb := range []string{"chat", "complete"} {
 		p := command(t, "What does os.Open do?\n", verb, "--url", url)
 		p.cmd.Stdout = full

@@ -44,16 +44,23 @@ func (b *browser) looks(page string) {
 	}
 }
 
-// TestDashboard uses the page in a real browser: it chats, stops, looks at the engine and at
-// results.
-func TestDashboard(t *testing.T) {
+// browse opens the page of a server with those flags in a real browser.
+func browse(t *testing.T, flags ...string) (b *browser, base string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("a browser is used in make test-full only")
 	}
-	b := startBrowser(t)
-	_, base := startServer(t, "-tp", "2")
+	b = startBrowser(t)
+	_, base = startServer(t, flags...)
 	b.resize(1600, 1000, "light")
 	b.open(base + "/")
+	return b, base
+}
+
+// TestDashboard uses the page in a real browser: it chats, stops, looks at the engine and at
+// results.
+func TestDashboard(t *testing.T) {
+	b, base := browse(t, "-tp", "2")
 	b.until("document.getElementById('about').textContent.includes('go-std-tiny')")
 	b.looks("welcome")
 
@@ -171,13 +178,7 @@ func TestDashboard(t *testing.T) {
 
 // TestDashboardWhileItAnswers does to a conversation what can be done while an answer of it comes.
 func TestDashboardWhileItAnswers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser is used in make test-full only")
-	}
-	b := startBrowser(t)
-	_, base := startServer(t)
-	b.resize(1600, 1000, "light")
-	b.open(base + "/")
+	b, base := browse(t)
 	b.until("document.querySelector('#chat-model option')")
 	const kept = "Object.keys(localStorage).filter((k) => k.startsWith('eagleray-chat-'))" +
 		".map((k) => JSON.parse(localStorage[k]))"
@@ -255,13 +256,7 @@ func TestDashboardWhileItAnswers(t *testing.T) {
 
 // TestDashboardRightToLeft: a text has the direction of its first letter, and code its own.
 func TestDashboardRightToLeft(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a browser is used in make test-full only")
-	}
-	b := startBrowser(t)
-	_, base := startServer(t)
-	b.resize(1600, 1000, "light")
-	b.open(base + "/")
+	b, base := browse(t)
 	b.eval(`{
 		const nodes = [{ role: "user", content: "שלום, Paris." }, { role: "assistant",
 			finish: "stop", content: "שלום, Paris.\n\n- א\n\n> א\n\nParis, שלום.\n\n    # א" }];

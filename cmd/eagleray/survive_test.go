@@ -30,14 +30,21 @@ func fixedPort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// TestFullDisk kills a worker of a server whose log is on a disk without room: neither ends it.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
+// fullDisk is a file on a disk without room.
+func fullDisk(t *testing.T) *os.File {
+	t.Helper()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
-	defer full.Close()
+	t.Cleanup(func() { full.Close() })
+	return full
+}
+
+// TestFullDisk kills a worker of a server whose log is on a disk without room: neither ends it.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	full := fullDisk(t)
 	port := fixedPort(t)
 	p := command(t, "", "serve", "--port", port, "--kv-cache-memory-bytes", "64M", "--cpu-threads",
 		"1", "-tp", "2")
@@ -300,11 +307,7 @@ func TestFewThreads(t *testing.T) {
 // TestFullOutput wants an error of what was to be printed to a disk without room.
 func TestFullOutput(t *testing.T) {
 	t.Parallel()
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer full.Close()
+	full := fullDisk(t)
 	for _, args := range [][]string{
 		{"serve", "--check", "--kv-cache-memory-bytes", "64M"},
 		{"doctor", "--no-start", "--download-dir", t.TempDir()},
