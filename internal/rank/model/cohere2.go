@@ -25,12 +25,7 @@ func cohere2() *family {
 		},
 		build: func(s *stage) (architecture, error) {
 			o := cohereOptions(s.cfg)
-			o.rotaryOf = func(layer int) int {
-				if s.cfg.Windows[layer] > 0 {
-					return 0
-				}
-				return -1
-			}
+			o.rotaryOf = func(layer int) int { return localLayer(s.cfg, layer) - 1 }
 			return newDecoder(s, o)
 		}}
 }

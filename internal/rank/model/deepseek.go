@@ -23,12 +23,8 @@ func deepSeekV3() *family {
 			Heads: 128, MaxPositions: 4096, NormEps: 1e-6, Activation: "silu", BOS: 0,
 			PAD: -1, EOS: []int{1}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readLatent(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128,
-				Turned: 64,
-				Value:  128, Interleaved: f.Flag("rope_interleave", true)},
-				readDeepSeekExperts(f, c, experts{Count: 256, Routing: perToken(8), Inner: 2048}))
-			f.Only("scoring_func", "sigmoid")
-			f.Only("topk_method", "noaux_tc")
+			readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128,
+				Turned: 64, Value: 128}, experts{Count: 256, Routing: perToken(8), Inner: 2048})
 		},
 		build: buildDeepSeek, widths: expertWidths, cache: latentCache,
 		predict: func(s *stage) (architecture, error) {
@@ -45,14 +41,19 @@ func glm4MoELite() *family {
 		Heads: 20, MaxPositions: 202752, NormEps: 1e-5, Activation: "silu", BOS: 0, PAD: -1,
 		EOS: []int{1}}
 	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
-		readLatent(f, c, d, layers.LatentOptions{Query: 768, Latent: 512, Plain: 192, Turned: 64,
-			Value: 256, Interleaved: f.Flag("rope_interleave", true)},
-			readDeepSeekExperts(f, c, experts{Count: 64,
-				Routing: compute.Routing{PerToken: 4, Factor: 1.8}, Inner: 1536}))
-		f.Only("scoring_func", "sigmoid")
-		f.Only("topk_method", "noaux_tc")
+		readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 768, Latent: 512, Plain: 192,
+			Turned: 64, Value: 256}, experts{Count: 64, Inner: 1536,
+			Routing: compute.Routing{PerToken: 4, Factor: 1.8}})
 	}
 	return fam
+}
+
+// readDeepSeekV3 reads V3's attention and experts; o and e have their defaults.
+func readDeepSeekV3(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOptions, e experts) {
+	o.Interleaved = f.Flag("rope_interleave", true)
+	readLatent(f, c, d, o, readDeepSeekExperts(f, c, e))
+	f.Only("scoring_func", "sigmoid")
+	f.Only("topk_method", "noaux_tc")
 }
 
 // deepSeekV2 is DeepseekV2ForCausalLM (V2, V2-Lite, Coder-V2): as V3, with experts chosen by the
@@ -109,10 +110,8 @@ func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOption
 	c.IntermediateSize = f.Integer("intermediate_size", d.IntermediateSize, 1, checkpoint.MaxDim)
 	c.NormEps = f.Number("rms_norm_eps", d.NormEps, 0)
 	o.Heads, o.Eps = c.Heads, 1e-6 // whatever rms_norm_eps is: the class's default
-	query := o.Query
-	o.Query = f.Nullable("q_lora_rank", 0, 1, checkpoint.MaxDim)
-	if !f.Has("q_lora_rank") {
-		o.Query = query
+	if f.Has("q_lora_rank") {
+		o.Query = f.Nullable("q_lora_rank", 0, 1, checkpoint.MaxDim)
 	}
 	o.Latent = f.Integer("kv_lora_rank", o.Latent, 1, checkpoint.MaxDim)
 	o.Plain = f.Integer("qk_nope_head_dim", o.Plain, 1, checkpoint.MaxDim)

@@ -23,11 +23,8 @@ func exaone4() *family {
 		build: func(s *stage) (architecture, error) {
 			o := olmoOptions()
 			o.attn = headNorms
-			o.rotaryOf = func(layer int) int {
-				if s.cfg.SlidingWindow > 0 && s.cfg.Windows[layer] == 0 {
-					return -1
-				}
-				return 0
+			if s.cfg.SlidingWindow > 0 {
+				o.rotaryOf = func(layer int) int { return localLayer(s.cfg, layer) - 1 }
 			}
 			return newDecoder(s, o)
 		}}

@@ -33,7 +33,7 @@ func miniMaxM2() *family {
 		build: func(s *stage) (architecture, error) {
 			c, e := s.cfg, s.cfg.Family.(*experts)
 			return newDecoder(s, decoderOptions{
-				attn: func(_ int, o *layers.AttentionOptions) { o.WholeNorms = true },
+				attn: wholeNorms,
 				mlp: func(s *stage, _ int, prefix string) feedForward {
 					return s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize,
 						layers.MixtureOptions{Experts: e.Count, Inner: e.Inner,

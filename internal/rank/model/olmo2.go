@@ -25,5 +25,7 @@ func olmo2() *family {
 func olmoOptions() decoderOptions {
 	return decoderOptions{attnPost: "post_attention_layernorm",
 		mlpPost: "post_feedforward_layernorm",
-		attn:    func(_ int, o *layers.AttentionOptions) { o.WholeNorms = true }}
+		attn:    wholeNorms}
 }
+
+func wholeNorms(_ int, o *layers.AttentionOptions) { o.WholeNorms = true }

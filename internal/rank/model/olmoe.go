@@ -1,9 +1,6 @@
 package model
 
-import (
-	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
-	"github.com/eagleray/eagleray/internal/rank/model/layers"
-)
+import "github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 
 // olmoe is OlmoeForCausalLM: Llama's layers with a mixture of experts, queries and keys normalised
 // over all of their heads together. Defaults: configuration_olmoe.py.
@@ -23,8 +20,7 @@ func olmoe() *family {
 			readWindows(f, c, 0, noLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{mlp: mixture,
-				attn: func(_ int, o *layers.AttentionOptions) { o.WholeNorms = true }})
+			return newDecoder(s, decoderOptions{mlp: mixture, attn: wholeNorms})
 		},
 		widths: expertWidths}
 }

@@ -31,17 +31,12 @@ type dialect struct {
 func dialects() map[string]*dialect {
 	gemmaNorms := map[string]string{"post_attention_norm": "post_attention_layernorm",
 		"ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
-	return map[string]*dialect{
+	postNorms := map[string]string{"post_attention_norm": "post_attention_layernorm",
+		"post_ffw_norm": "post_feedforward_layernorm"}
+	all := map[string]*dialect{
 		"llama": {model: "llama", class: "LlamaForCausalLM", fields: llamaFields},
 		"qwen2": {model: "qwen2", class: "Qwen2ForCausalLM", fields: func(*config) {}},
 		"qwen3": {model: "qwen3", class: "Qwen3ForCausalLM", fields: (*config).biases},
-		// Those of Qwen's models that see, whose encoders are in files of their own.
-		"qwen2vl": {model: "qwen2", class: "Qwen2ForCausalLM", fields: func(*config) {}},
-		"qwen3vl": {model: "qwen3", class: "Qwen3ForCausalLM", fields: (*config).biases},
-		"qwen3vlmoe": {model: "qwen3_moe", class: "Qwen3MoeForCausalLM", fields: func(c *config) {
-			c.biases()
-			c.qwenExperts(true)
-		}},
 		"qwen2moe": {model: "qwen2_moe", class: "Qwen2MoeForCausalLM", fields: func(c *config) {
 			c.qwenExperts(false)
 			c.set("shared_expert_intermediate_size",
@@ -78,9 +73,8 @@ func dialects() map[string]*dialect {
 				c.partial()
 			}},
 		"granite": {model: "granite", class: "GraniteForCausalLM", fields: graniteFields},
-		"olmo2": {model: "olmo2", class: "Olmo2ForCausalLM", modules: map[string]string{
-			"post_attention_norm": "post_attention_layernorm",
-			"post_ffw_norm":       "post_feedforward_layernorm"}, fields: olmoFields},
+		"olmo2": {model: "olmo2", class: "Olmo2ForCausalLM", modules: postNorms,
+			fields: olmoFields},
 		"olmoe": {model: "olmoe", class: "OlmoeForCausalLM",
 			fields: func(c *config) { c.qwenExperts(false) }},
 		"seed_oss": {model: "seed_oss", class: "SeedOssForCausalLM", modules: map[string]string{
@@ -89,9 +83,7 @@ func dialects() map[string]*dialect {
 			c.set("attention_out_bias", c.has("blk.0.attn_output.bias"))
 			c.set("mlp_bias", c.has("blk.0.ffn_gate.bias"))
 		}},
-		"exaone4": {model: "exaone4", class: "Exaone4ForCausalLM", modules: map[string]string{
-			"post_attention_norm": "post_attention_layernorm",
-			"post_ffw_norm":       "post_feedforward_layernorm"}, fields: func(c *config) {
+		"exaone4": {model: "exaone4", class: "Exaone4ForCausalLM", modules: postNorms, fields: func(c *config) {
 			c.set("sliding_window", nil)
 			if n, ok := c.integer("attention.sliding_window"); ok && n > 0 {
 				c.set("sliding_window", n)
@@ -163,6 +155,12 @@ func dialects() map[string]*dialect {
 				}
 			}},
 	}
+	// Qwen's models that see: their encoders are in files of their own.
+	for sees, alone := range map[string]string{"qwen2vl": "qwen2", "qwen3vl": "qwen3",
+		"qwen3vlmoe": "qwen3moe"} {
+		all[sees] = all[alone]
+	}
+	return all
 }
 
 // config is config.json as it is made.
