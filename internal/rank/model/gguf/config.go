@@ -83,13 +83,14 @@ func dialects() map[string]*dialect {
 			c.set("attention_out_bias", c.has("blk.0.attn_output.bias"))
 			c.set("mlp_bias", c.has("blk.0.ffn_gate.bias"))
 		}},
-		"exaone4": {model: "exaone4", class: "Exaone4ForCausalLM", modules: postNorms, fields: func(c *config) {
-			c.set("sliding_window", nil)
-			if n, ok := c.integer("attention.sliding_window"); ok && n > 0 {
-				c.set("sliding_window", n)
-				c.layerTypes()
-			}
-		}},
+		"exaone4": {model: "exaone4", class: "Exaone4ForCausalLM", modules: postNorms,
+			fields: func(c *config) {
+				c.set("sliding_window", nil)
+				if n, ok := c.integer("attention.sliding_window"); ok && n > 0 {
+					c.set("sliding_window", n)
+					c.layerTypes()
+				}
+			}},
 		"dots1": {model: "dots1", class: "Dots1ForCausalLM", modules: map[string]string{
 			"ffn_gate_shexp": "mlp.shared_experts.gate_proj",
 			"ffn_up_shexp":   "mlp.shared_experts.up_proj",
