@@ -64,7 +64,9 @@ func (r *resolver) loadTokenizer(folder checkpoint.Folder) error {
 	if r.Info.Template, err = r.template(folder, "default", "chat_template.jinja"); err != nil {
 		return err
 	}
-	r.Info.ToolTemplate, err = r.template(folder, "tool_use", checkpoint.ToolTemplate)
+	if r.Config.Model.ChatTemplate == "" { // which is that of all conversations
+		r.Info.ToolTemplate, err = r.template(folder, "tool_use", checkpoint.ToolTemplate)
+	}
 	return err
 }
 
