@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/rank/gpu"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 )
 
 // asProgram makes the test binary be the program: tests start it as users do, and it starts its own
@@ -52,29 +51,11 @@ const patience = detector * 30 * time.Second
 type program struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	out  captured
-	err  captured
+	out  synctext.Buffer
+	err  synctext.Buffer
 	done chan struct{}
 	// shown prints what the program printed when the test fails.
 	shown bool
-}
-
-// captured collects what a process prints.
-type captured struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *captured) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *captured) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // command prepares a process that ends with the test, whatever happens.

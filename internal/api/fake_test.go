@@ -22,6 +22,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/sys/synctext"
 	"github.com/eagleray/eagleray/internal/text/chattemplate"
 	"github.com/eagleray/eagleray/internal/text/tokenizer"
 )
@@ -271,7 +272,7 @@ type testServer struct {
 	// engine answers unless swapped is given another.
 	engine  *fakeEngine
 	swapped *swapEngine
-	log     *syncBuffer
+	log     *synctext.Buffer
 }
 
 func newServer(t testing.TB, change ...func(*Options)) *testServer {
@@ -283,7 +284,7 @@ func newServer(t testing.TB, change ...func(*Options)) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fake, log := &fakeEngine{}, &syncBuffer{}
+	fake, log := &fakeEngine{}, &synctext.Buffer{}
 	o := Options{
 		Info: &open.Info{Names: []string{"tiny", "alias/tiny"}, Root: "/models/tiny",
 			Tokenizer: tok, Template: template,
@@ -416,31 +417,6 @@ func chunks(t *testing.T, rec *httptest.ResponseRecorder) []map[string]any {
 		out = append(out, object(t, []byte(e)))
 	}
 	return out
-}
-
-// syncBuffer is a log that tests may read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-// Reset forgets what was written.
-func (b *syncBuffer) Reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.b.Reset()
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // marshal is encoding/json without HTML escaping.

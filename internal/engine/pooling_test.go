@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint/checkpointtest"
 )
 
 // pooledGoldens are the final hidden states that transformers computes in float32, and the
@@ -220,27 +220,11 @@ func TestPoolingFlags(t *testing.T) {
 // TestBareTensors pools with a checkpoint as embedding models are published: its class is that of a
 // model without a head, and its tensors have no "model." before their names.
 func TestBareTensors(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../testdata/models/qwen3-tiny")); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "model.safetensors")
+	const whole = "../../testdata/models/qwen3-tiny"
+	dir := checkpointtest.Copy(t, whole, `"model.`, `"`, `"lm_head.`, `"another.`)
+	path := filepath.Join(dir, "config.json")
 	b, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
-	}
-	end := 8 + int(binary.LittleEndian.Uint64(b))
-	header := bytes.ReplaceAll(b[8:end], []byte(`"model.`), []byte(`"`))
-	header = bytes.ReplaceAll(header, []byte(`"lm_head.`), []byte(`"another.`))
-	if len(header) == end-8 {
-		t.Fatal("no tensor has a prefix")
-	}
-	bare := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
-	if err := os.WriteFile(path, append(append(bare, header...), b[end:]...), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	path = filepath.Join(dir, "config.json")
-	if b, err = os.ReadFile(path); err != nil {
 		t.Fatal(err)
 	}
 	for said, other := range map[string]string{"Qwen3ForCausalLM": "Qwen3Model",
@@ -251,8 +235,7 @@ func TestBareTensors(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got [][][]float32
-	for folder, runner := range map[string]string{"../../testdata/models/qwen3-tiny": "pooling",
-		dir: "auto"} {
+	for folder, runner := range map[string]string{whole: "pooling", dir: "auto"} {
 		e := openEngine(t, func(c *config.Config) {
 			c.Model.Path, c.Model.SkipTokenizerInit, c.Model.Runner = folder, true, runner
 		})

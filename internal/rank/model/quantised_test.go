@@ -1,8 +1,6 @@
 package model_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,6 +13,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/rank/model"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint/checkpointtest"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -165,21 +164,8 @@ func TestQuantisedGoldens(t *testing.T) {
 // of blocks.
 func TestInvertedScale(t *testing.T) {
 	const name = "fp8-static-tiny"
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(models, name))); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "model.safetensors")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := 8 + int(binary.LittleEndian.Uint64(b))
-	header := bytes.ReplaceAll(b[8:end], []byte(`.weight_scale"`), []byte(`.weight_scale_inv"`))
-	other := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
-	if err := os.WriteFile(path, append(append(other, header...), b[end:]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := checkpointtest.Copy(t, filepath.Join(models, name), `.weight_scale"`,
+		`.weight_scale_inv"`)
 	s := loadShard(t, fixture{dir: dir, config: "config.json"},
 		cpu.Options{Threads: 1, DType: compute.Float32}, layers.Group{Size: 1})
 	checkGoldens(t, s, readGoldens(t, name), readFullLogits(t, name), 1e-4, true)

@@ -151,20 +151,13 @@ func TestConfigVersions(t *testing.T) {
 // TestTurnedExperts reads Qwen3-VL's experts as transformers 4 stored them, each matrix turned.
 func TestTurnedExperts(t *testing.T) {
 	const name = "qwen3-vl-moe"
-	raw, err := os.ReadFile(filepath.Join(variants, name, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, err := checkpoint.ParseFile(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, stored := variant(name).open(t)
 	turned := map[string]predictortest.Tensor{}
-	for n, v := range stored {
-		w := predictortest.Tensor{Shape: v.Shape}
-		for i := 0; i < len(v.Data); i += 2 { // bfloat16
-			w.Values = append(w.Values, math.Float32frombits(
-				uint32(v.Data[i])<<16|uint32(v.Data[i+1])<<24))
+	for _, n := range stored.Names() {
+		v, shape := tensorOf(t, stored, n)
+		w := predictortest.Tensor{Shape: shape}
+		for _, x := range v {
+			w.Values = append(w.Values, float32(x))
 		}
 		if strings.Contains(n, ".mlp.experts.") {
 			w = turnedTensor(w)
