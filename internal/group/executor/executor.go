@@ -309,10 +309,10 @@ func (e *Executor) notifyShutdown() {
 		return
 	}
 	left := make(chan struct{})
-	go func() {
+	e.background.Go(func() {
 		e.watchers.Wait()
 		close(left)
-	}()
+	})
 	select {
 	case <-left:
 	case <-t.C:
