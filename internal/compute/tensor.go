@@ -256,8 +256,10 @@ type Routing struct {
 	// Groups, if more than 1, divides the experts in as many groups, of which TopGroups may be
 	// chosen from: those whose Best best experts, one or two, have the greatest sum.
 	Groups, TopGroups, Best int
-	// Factor is what weights are multiplied by; 0 is 1.
-	Factor float32
+	// Factor is what weights are multiplied by; 0 is 1. Factors has one more for each expert, nil
+	// for none.
+	Factor  float32
+	Factors Memory
 }
 
 // Expert is one of the feed-forward blocks of a mixture: gate and up side by side, then down, which

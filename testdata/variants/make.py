@@ -308,6 +308,32 @@ QWEN3_TEXT = {**SMALL, **rope("default", 10000.0, mrope_section=[4, 2, 2])}
 QWEN3_MOE_TEXT = {**QWEN3_TEXT, **EXPERTS, "norm_topk_prob": True}
 QWEN35_TEXT = {**SMALL, **DELTA, "num_hidden_layers": 4}
 QWEN35_MOE_TEXT = {**QWEN35_TEXT, **EXPERTS, "shared_expert_intermediate_size": 24}
+GEMMA4_TEXT = {
+    **shape(32, 56, 6, 4, 2, 131, head_dim=16, sliding_window=9, tie_word_embeddings=True),
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "final_logit_softcapping": 30.0,
+    "vocab_size_per_layer_input": 131,
+    "hidden_size_per_layer_input": 0,
+    "attention_k_eq_v": True,
+}
+GEMMA4_SMALL_TEXT = {
+    **GEMMA4_TEXT,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 3,
+    "attention_k_eq_v": False,
+    "use_double_wide_mlp": True,
+}
+GEMMA4_MOE_TEXT = {
+    **GEMMA4_TEXT,
+    "num_hidden_layers": 3,
+    "layer_types": GEMMA4_TEXT["layer_types"][:3],
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 24,
+}
 
 VARIANTS |= {
     "gemma3-vision": Variant(
@@ -316,6 +342,31 @@ VARIANTS |= {
         (of_text(GEMMA3_TEXT, {"sliding_window": 12}),),
         head="ForConditionalGeneration",
         old=False,
+    ),
+    "gemma4-small": Variant(
+        "Gemma4",
+        {"text_config": GEMMA4_SMALL_TEXT},
+        (
+            of_text(GEMMA4_SMALL_TEXT, {"num_kv_shared_layers": 0}),
+            of_text(GEMMA4_SMALL_TEXT, {"hidden_size_per_layer_input": 4}),
+            of_text(GEMMA4_SMALL_TEXT, {"use_double_wide_mlp": False}),
+            of_text(GEMMA4_SMALL_TEXT, {"sliding_window": 12}),
+            of_text(GEMMA4_SMALL_TEXT, {"final_logit_softcapping": 1.0}),
+        ),
+        head="ForConditionalGeneration",
+        old=False,
+    ),
+    "gemma4-moe": Variant(
+        "Gemma4",
+        {"text_config": GEMMA4_MOE_TEXT},
+        (
+            of_text(GEMMA4_MOE_TEXT, {"enable_moe_block": False}),
+            of_text(GEMMA4_MOE_TEXT, {"attention_k_eq_v": False}),
+            of_text(GEMMA4_MOE_TEXT, {"top_k_experts": 3}),
+        ),
+        head="ForConditionalGeneration",
+        old=False,
+        smooth=False,
     ),
     "mistral3-vision": Variant(
         "Mistral3",
@@ -464,14 +515,16 @@ def build(variant: Variant, changes: Settings) -> transformers.PreTrainedModel:
     config._attn_implementation = "eager"
     model = variant.type(config)
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        scalars = [(n, b) for n, b in model.named_buffers() if n.endswith("layer_scalar")]
+        for name, p in [*model.named_parameters(), *scalars]:
             seed = torch.Generator().manual_seed(sum((i + 1) * ord(c) for i, c in enumerate(name)))
             noise = torch.randn(p.shape, generator=seed)
             if p.dim() > 1:
                 # Large enough for attention that picks and activations that bend.
                 p.copy_(noise * 1.5 / p.shape[-1] ** 0.5)
             else:
-                p.copy_(noise * 0.3 + (1.0 if "norm" in name and name.endswith("weight") else 0.0))
+                one = "norm" in name and name.endswith("weight") or "scal" in name
+                p.copy_(noise * 0.3 + (1.0 if one else 0.0))
     return model.to(variant.dtype).eval()
 
 

@@ -186,6 +186,11 @@ func (m *mixing) route(d *Device, scores *compute.Tensor, o *compute.Routing) {
 				w[j] *= f
 			}
 		}
+		if f := floats(o.Factors); f != nil {
+			for j, e := range chosen {
+				w[j] *= f[e]
+			}
+		}
 	}
 }
 

@@ -204,7 +204,8 @@ func (d *Device) route(v *visit) {
 		Chosen: m.chosen.p + v.first(o.PerToken), Weights: m.weights.p + v.first(o.PerToken),
 		Rows: int32(v.rows), Experts: int32(n), PerToken: int32(o.PerToken),
 		Groups: int32(o.Groups), TopGroups: int32(o.TopGroups), Best: int32(o.Best),
-		Factor: o.Factor, Sigmoid: flag(o.Sigmoid), Normalise: flag(o.Normalise), Shares: shares}
+		Factor: o.Factor, Factors: at(o.Factors), Sigmoid: flag(o.Sigmoid),
+		Normalise: flag(o.Normalise), Shares: shares}
 	if load := mix.Load; load != nil {
 		if load.Memory == nil {
 			load.Memory = d.Vector(make([]float32, 2*n)) // as integers of twice as many bits

@@ -35,6 +35,7 @@ type decoderBlock struct {
 	mlpNorm  norm
 	mlp      feedForward
 	mlpPost  norm
+	end      layerEnd // nil for none
 }
 
 // attention returns what the rows of x find, and writes what it keeps of them to the cache.
@@ -70,6 +71,9 @@ type norm interface {
 // feedForward adds its output for x to the residual stream, or returns it.
 type feedForward = layers.Block
 
+// layerEnd changes the hidden state after both blocks of a layer.
+type layerEnd interface{ Forward(x *layers.Tensor) }
+
 // decoderOptions are the points in which the families differ; the zero value is Llama.
 type decoderOptions struct {
 	// prefix is of all modules but the head, "" is "model."; embedding, norm and head are modules,
@@ -88,7 +92,13 @@ type decoderOptions struct {
 	// mlpNorm they read the same norm of it.
 	parallel bool
 
-	qkv layers.QKVOptions // without Bias
+	// heads are those of a layer, nil is those of the configuration.
+	heads func(layer int) layers.Heads
+	qkv   layers.QKVOptions // without Bias
+	// project completes qkv for a layer.
+	project func(layer int, o *layers.QKVOptions)
+	// keeper is the layer whose keys and values a layer reads, nil is always itself.
+	keeper func(layer int) int
 	// mixer makes what a layer has in the place of attention of projected queries, keys and values,
 	// given the options of that; nil, or one without an attention, is none.
 	mixer func(s *stage, layer int, prefix string, o layers.AttentionOptions) mixer
@@ -106,6 +116,10 @@ type decoderOptions struct {
 	// an activation of its own.
 	mlp     func(s *stage, layer int, prefix string) feedForward
 	ungated bool
+	// end makes what follows both blocks of a layer, nil is nothing.
+	end func(s *stage, layer int, prefix string) layerEnd
+	// embedded is called with the embeddings of a step's tokens.
+	embedded func(x *layers.Tensor, tokens []int32)
 
 	// embeddingMultiplier and residualMultiplier multiply what is looked up, and what both blocks
 	// add; 0 is 1.
@@ -176,6 +190,9 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
 	o := layers.AttentionOptions{Window: c.window(layer), Rotary: m.rotary[0],
 		Eps: float32(c.NormEps)}
+	if opt.heads != nil {
+		heads = opt.heads(layer)
+	}
 	if opt.rotaryOf != nil {
 		o.Rotary = nil
 		if i := opt.rotaryOf(layer); i >= 0 {
@@ -196,6 +213,13 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	if mix.attention == nil {
 		qkv := opt.qkv
 		qkv.Bias = c.QKVBias
+		if opt.project != nil {
+			opt.project(layer, &qkv)
+		}
+		kept := layer
+		if opt.keeper != nil {
+			kept = opt.keeper(layer)
+		}
 		if c.Interleaved {
 			qkv.Interleaved = cmp.Or(c.RotaryDim, c.HeadDim)
 		}
@@ -204,8 +228,8 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 		}
 		attn := prefix + cmp.Or(opt.attention, "self_attn") + "."
 		mix = mixer{projected{m.QKV(attn, heads, hidden, qkv),
-			m.Attention(attn, layer-m.From, heads, o)},
-			attn + cmp.Or(opt.output, "o_proj"), c.Heads * c.HeadDim, c.OutBias}
+			m.Attention(attn, kept-m.From, heads, o)},
+			attn + cmp.Or(opt.output, "o_proj"), heads.Query * heads.Dim, c.OutBias}
 	}
 	y.attn = mix.attention
 	y.out = m.Row(mix.output, hidden, mix.width, mix.bias).Scaled(opt.residualMultiplier)
@@ -215,6 +239,9 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, layers.GatedMLPOptions{
 			Activation: opt.activation, Bias: c.MLPBias, Fused: opt.fusedMLP,
 			Multiplier: opt.residualMultiplier})
+	}
+	if opt.end != nil {
+		y.end = opt.end(m.stage, layer, prefix)
 	}
 	return y
 }
@@ -231,6 +258,9 @@ func (m *decoder) embed(x *layers.Tensor, b *compute.Batch) {
 	m.tokens.Lookup(x, b.Tokens)
 	if f := m.opt.embeddingMultiplier; f != 0 {
 		m.Multiply(x, f)
+	}
+	if m.opt.embedded != nil {
+		m.opt.embedded(x, b.Tokens)
 	}
 }
 
@@ -298,7 +328,13 @@ func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 	if !m.opt.parallel {
 		read = normed(y.mlpNorm, x)
 	}
-	return m.add(x, y.mlp, read, y.mlpPost)
+	if err := m.add(x, y.mlp, read, y.mlpPost); err != nil {
+		return err
+	}
+	if y.end != nil {
+		y.end.Forward(x)
+	}
+	return nil
 }
 
 // add adds a block's output for what it reads to x, normalised if post is not nil.

@@ -36,6 +36,9 @@ type family struct {
 	// cache is what a layer of the whole model keeps; nil is keys and values of
 	// KVHeads heads of HeadDim, in the layer's window.
 	cache func(c *Config, layer int) compute.CacheLayer
+	// undivided says why layers cannot be divided among stages; nil, or nil of it, is that they
+	// can.
+	undivided func(c *Config) error
 }
 
 // width is a number of features, by its name in config.json.
@@ -51,6 +54,7 @@ func families() []*family {
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
+		gemma4Text(), gemma4Unified(),
 		bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 

@@ -99,8 +99,10 @@ func checkShard(c *Config, size int, whole bool) error {
 	if c.Heads%size != 0 {
 		return undivided("%d attention heads", c.Heads)
 	}
-	if c.KVHeads%size != 0 && size%c.KVHeads != 0 {
-		return undivided("%d key/value heads", c.KVHeads)
+	for _, l := range c.Cache() {
+		if l.Kind == compute.KeysValues && l.Heads%size != 0 && size%l.Heads != 0 {
+			return undivided("%d key/value heads", l.Heads)
+		}
 	}
 	fam, err := c.family()
 	if err != nil {
@@ -127,6 +129,14 @@ func checkStages(c *Config, stages int) error {
 		return fmt.Errorf("each of %d pipeline stages needs a layer, and the model has %d", stages,
 			c.Layers)
 	}
+	fam, err := c.family()
+	if err != nil || stages == 1 || fam.undivided == nil {
+		return err
+	}
+	if err := fam.undivided(c); err != nil {
+		return fmt.Errorf("%s cannot be divided among %d pipeline stages: %w", c.Architecture,
+			stages, err)
+	}
 	return nil
 }
 
@@ -137,7 +147,7 @@ func nearest(c *Config, asked layout.Layout) []layout.Layout {
 		if checkShard(c, tp, asked.EP) != nil {
 			continue
 		}
-		for pp := 1; pp <= c.Layers; pp++ {
+		for pp := 1; checkStages(c, pp) == nil; pp++ {
 			all = append(all, layout.Layout{TP: tp, PP: pp, PCP: asked.PCP, DP: asked.DP,
 				EP: asked.EP})
 		}

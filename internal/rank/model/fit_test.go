@@ -15,6 +15,7 @@ func TestCheckLayout(t *testing.T) {
 		IntermediateSize: 352,
 		VocabSize:        1024}
 	next, _ := shipped("qwen3next-tiny").open(t)
+	perLayer, _ := variant("gemma4-small").open(t)
 	with := func(change func(c *model.Config)) *model.Config {
 		c := plain
 		change(&c)
@@ -46,6 +47,10 @@ func TestCheckLayout(t *testing.T) {
 			reason: "keeps a state that each row has of the one before: 2 ranks cannot divide a " +
 				"prompt",
 			instead: "layouts of 4 ranks that work are PP 4, TP 2 × PP 2"},
+		{model: perLayer, asked: layout.Layout{TP: 2, PP: 2}, ofStages: true,
+			reason: "Gemma4ForCausalLM cannot be divided among 2 pipeline stages: layers are " +
+				"given rows of a table that the first stage has",
+			instead: "layouts of 4 ranks that work are TP 4"},
 		{model: next, asked: layout.Layout{TP: 4},
 			reason:  "linear_num_key_heads 2 cannot be divided among tensor parallel size 4",
 			instead: "layouts of 4 ranks that work are TP 2 × PP 2, PP 4"},

@@ -11,8 +11,8 @@ import (
 // Rope is how the frequencies of the rotary embedding are scaled: transformers' rope_scaling, or
 // rope_parameters.
 type Rope struct {
-	// Type is default, linear, llama3, yarn or longrope, or empty for a model without rotary
-	// embedding.
+	// Type is default, linear, llama3, yarn, longrope or proportional, or empty for a model without
+	// rotary embedding.
 	Type string
 	// Factor is how much longer than in pre-training sequences may be.
 	Factor float64
@@ -115,6 +115,8 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	case "longrope", "su": // su is its first name
 		readOriginalMax(f, r, c)
 		readLongRope(f, r, c)
+	case "proportional":
+		c.Rope.Factor = r.Number("factor", 1, 0)
 	default:
 		r.Fail(checkpoint.ErrUnsupported, "rope_type", "is %s", checkpoint.Short(c.Rope.Type))
 	}
@@ -220,12 +222,16 @@ func required(r *checkpoint.Fields, key string) float64 {
 // float32 in the order of transformers' modeling_rope_utils.py, where PyTorch turns a scalar
 // divided by a tensor into the scalar times the reciprocal; the only difference is that powers are
 // rounded correctly, where PyTorch's may be wrong in the last bit. Linear scaling:
-// https://arxiv.org/abs/2306.15595; YaRN: https://arxiv.org/abs/2309.00071; llama3: Llama 3.1.
+// https://arxiv.org/abs/2306.15595; YaRN: https://arxiv.org/abs/2309.00071; llama3: Llama 3.1;
+// proportional, whose frequencies are those of whole heads, and which leaves out the last: Gemma 4.
 //
 // It fails for a model without rotary embedding, and when the parameters put a frequency out of
 // float32's range.
 func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, err error) {
-	dim := cmp.Or(c.RotaryDim, c.HeadDim)
+	dim, proportional := cmp.Or(c.RotaryDim, c.HeadDim), c.Rope.Type == "proportional"
+	if proportional {
+		dim = c.HeadDim
+	}
 	if dim < 2 || dim%2 != 0 {
 		return nil, 0, fmt.Errorf("rotary embedding needs an even head dimension, got %d", dim)
 	}
@@ -238,7 +244,7 @@ func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, 
 	switch c.Rope.Type {
 	case "default":
 		invFreq = inverse(wave)
-	case "linear":
+	case "linear", "proportional":
 		invFreq = inverse(wave)
 		for i := range invFreq {
 			invFreq[i] /= float32(c.Rope.Factor)
@@ -264,6 +270,9 @@ func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, 
 			return nil, 0, fmt.Errorf("%w: rope_theta %v and %+v give frequency %d as %v",
 				checkpoint.ErrMalformed, c.RopeTheta, c.Rope, i, v)
 		}
+	}
+	if proportional && c.RotaryDim > 0 {
+		clear(invFreq[c.RotaryDim/2:])
 	}
 	return invFreq, attentionFactor, nil
 }

@@ -25,6 +25,7 @@ struct Route {
   int least;
   int rows, experts, per_token, sigmoid, normalise, groups, top_groups, best;
   float factor;
+  const float* factors;  // of each expert, null for none
 };
 
 // best_of is the lane's and all lanes' greatest value, of equals that of the lowest index.
@@ -134,6 +135,7 @@ DI void route_row(const Route& p, int row, float* choice) {
   }
   if (p.normalise) weight /= total;
   if (p.factor != 0.0f) weight *= p.factor;
+  if (p.factors && lane < p.per_token) weight *= p.factors[mine];
   int place = 0;
   for (int n = 0; n < p.per_token; n++) place += __shfl_sync(~0u, mine, n) < mine;
   if (lane >= p.per_token) return;

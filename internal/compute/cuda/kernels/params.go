@@ -724,6 +724,7 @@ type RouteParams struct {
 	TopGroups  int32
 	Best       int32
 	Factor     float32
+	Factors    driver.Ptr
 }
 
 // OrderParams are those of experts.cu's Order.

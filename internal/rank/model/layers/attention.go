@@ -13,6 +13,8 @@ type Attention struct {
 	args         compute.AttentionArgs
 	rotary       *Rotary
 	qNorm, kNorm compute.Memory
+	vNorm        compute.Memory // ones, nil for values as they are
+	shared       bool
 	whole        *wholeNorms // nil for none
 	eps          float32
 	gated        bool
@@ -28,6 +30,11 @@ type AttentionOptions struct {
 	// HeadNorms says that each query and key head is normalised by its root mean square before it
 	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights.
 	HeadNorms, Shifted bool
+	// ValueNorms says that value heads are normalised so, too, without weights.
+	ValueNorms bool
+	// Shared says that the layer whose place in the cache is given has written keys and values:
+	// there are queries alone (QKVOptions.QueryAlone).
+	Shared bool
 	// WholeNorms says that all query heads together, and all key heads, are normalised: modules
 	// q_norm and k_norm.
 	WholeNorms bool
@@ -48,7 +55,7 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
-		gated: opt.Gated, scales: l.cacheScales(prefix, h),
+		gated: opt.Gated, shared: opt.Shared, scales: l.cacheScales(prefix, h),
 		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
 			Window: opt.Window,
 			Cap:    opt.Cap,
@@ -57,10 +64,15 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 		y.args.Scale = opt.Scale
 	}
 	switch q, k := prefix+"q_norm.weight", prefix+"k_norm.weight"; {
+	case opt.Shared:
+		y.qNorm = l.vector(q, h.Dim, 0, h.Dim)
 	case opt.HeadNorms && opt.Shifted:
 		y.qNorm, y.kNorm = l.shifted(q, h.Dim), l.shifted(k, h.Dim)
 	case opt.HeadNorms:
 		y.qNorm, y.kNorm = l.vector(q, h.Dim, 0, h.Dim), l.vector(k, h.Dim, 0, h.Dim)
+	}
+	if opt.ValueNorms {
+		y.vNorm = l.constant(h.Dim, 1)
 	}
 	if opt.Sinks {
 		first := l.group.Rank * own.Query
@@ -84,20 +96,11 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 	a := &y.args
 	keys := a.Heads * a.HeadDim
 	values := keys + a.KVHeads*a.HeadDim
-	if y.whole != nil {
-		if err := y.normalise(qkv, keys, values); err != nil {
-			return nil, err
-		}
-	}
-	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
-	y.dev.StoreHeads(cache, y.layer, q, k, qkv.Columns(values, values-keys),
-		compute.HeadArgs{Scales: y.scales, Dim: a.HeadDim, QueryNorm: y.qNorm, KeyNorm: y.kNorm,
-			Eps: y.eps, Angles: y.rotary.turns()}, b.Slots)
-	if b.Split.Share > 0 {
-		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), values-keys, y.layer, y.scales,
-			&b.Split, cache); err != nil {
-			return nil, err
-		}
+	q := qkv.Columns(0, keys)
+	if y.shared {
+		y.dev.Heads(q, a.HeadDim, y.qNorm, y.eps, y.rotary.turns())
+	} else if err := y.store(qkv, keys, values, b, cache); err != nil {
+		return nil, err
 	}
 	y.dev.Resize(&y.attended, qkv.Rows, keys)
 	y.dev.Attention(cache, y.layer, b, y.args, &y.attended, q)
@@ -105,4 +108,27 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 		y.dev.SigmoidGate(&y.attended, qkv.Columns(2*values-keys, keys))
 	}
 	return &y.attended, nil
+}
+
+// store makes queries, keys and values of qkv, in which keys and values begin at columns, what
+// attention reads, and writes the latter to the cache.
+func (y *Attention) store(qkv *Tensor, keys, values int, b *compute.Batch,
+	cache compute.Cache) error {
+	if y.whole != nil {
+		if err := y.normalise(qkv, keys, values); err != nil {
+			return err
+		}
+	}
+	width := values - keys
+	k, v := qkv.Columns(keys, width), qkv.Columns(values, width)
+	if y.vNorm != nil {
+		y.dev.Heads(v, y.args.HeadDim, y.vNorm, y.eps, nil)
+	}
+	y.dev.StoreHeads(cache, y.layer, qkv.Columns(0, keys), k, v,
+		compute.HeadArgs{Scales: y.scales, Dim: y.args.HeadDim, QueryNorm: y.qNorm,
+			KeyNorm: y.kNorm, Eps: y.eps, Angles: y.rotary.turns()}, b.Slots)
+	if b.Split.Share == 0 {
+		return nil
+	}
+	return y.exchange(qkv.Columns(keys, 2*width), width, y.layer, y.scales, &b.Split, cache)
 }

@@ -230,8 +230,7 @@ func (y *Mixture) visit(x *Tensor) error {
 	if err != nil {
 		return err
 	}
-	y.score(all)
-	y.dev.Mix(&y.visited, all, &y.scores, &y.mix)
+	y.dev.Mix(&y.visited, y.score(all), &y.scores, &y.mix)
 	return y.await(status.Combine, func() error {
 		return comm.ScatterSums(&y.sum, &y.visited, x.Rows, y.group.Size > 1)
 	})

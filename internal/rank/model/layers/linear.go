@@ -35,8 +35,13 @@ func (l *Loader) linear(parts ...part) *Linear {
 // Forward computes dst from x.
 func (y *Linear) Forward(dst, x *Tensor) {
 	y.dev.Resize(dst, x.Rows, y.weight.Out())
-	y.weight.Product(dst.All(), x.All(), y.bias)
-	y.adapters.add(y.rank, dst.All(), x.All())
+	y.into(dst.All(), x)
+}
+
+// into computes dst, which has its shape, from x.
+func (y *Linear) into(dst compute.View, x *Tensor) {
+	y.weight.Product(dst, x.All(), y.bias)
+	y.adapters.add(y.rank, dst, x.All())
 }
 
 // ColumnLinear is y = x·Wᵀ + b with the output features divided among the ranks: each computes its
@@ -64,6 +69,8 @@ type QKVOptions struct {
 	Interleaved int
 	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated).
 	Gated bool
+	// QueryAlone says that there are queries only (AttentionOptions.Shared).
+	QueryAlone bool
 }
 
 // QKV makes the projections to queries, keys and values of the attention under prefix, of in input
@@ -76,6 +83,9 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 	q, k, v := l.columnPart(prefix+modules[0], h.Query*h.Dim, in),
 		l.kvPart(prefix+modules[1], h, in), l.kvPart(prefix+modules[2], h, in)
 	parts := []part{q, k, v}
+	if opt.QueryAlone {
+		parts = parts[:1]
+	}
 	own := l.local(h).Query
 	first := l.group.Rank * own
 	switch total := (h.Query + 2*h.KV) * h.Dim; {

@@ -18,7 +18,9 @@ type Mixture struct {
 	routerBias compute.Memory // nil for none
 	mix        compute.Mixture
 	hidden     int
-	at         int // the model's layer that it is in
+	// routerReads and expertsRead are those of MixtureOptions.
+	routerReads, expertsRead *RMSNorm
+	at                       int // the model's layer that it is in
 	// Where ranks hold whole experts: how one is made; and those that are there for another
 	// placement.
 	loader *Loader
@@ -47,6 +49,11 @@ type MixtureOptions struct {
 	Router     string
 	RouterBias bool
 	Correction string
+	// Factors names the tensor of what the experts' weights are multiplied by, "" for none.
+	Factors string
+	// RouterReads and ExpertsRead, unless nil, make of the rows that the block is given what its
+	// router reads, and its experts.
+	RouterReads, ExpertsRead *RMSNorm
 	// Names are the modules of an expert's gate, up and down; "" is gate_proj, up_proj and
 	// down_proj.
 	Names [3]string
@@ -77,6 +84,7 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		opt.Activation = compute.SiLU
 	}
 	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.within.Layer,
+		routerReads: opt.RouterReads, expertsRead: opt.ExpertsRead,
 		router: l.weightIn(l.outside(), 1, whole)}
 	y.mix = compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 		Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
@@ -93,6 +101,12 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	}
 	if opt.Correction != "" {
 		y.mix.Correction = l.vector(prefix+opt.Correction, opt.Experts, 0, opt.Experts)
+	}
+	if opt.Factors != "" {
+		y.mix.Factors = l.vector(prefix+opt.Factors, opt.Experts, 0, opt.Experts)
+	}
+	if opt.ExpertsRead != nil {
+		l.widen(&l.normed, hidden*l.group.places()) // the rows of all places may come here
 	}
 	l.widen(&l.rank.sum, 2*hidden)
 	l.widen(&l.scores, opt.Experts)
@@ -259,8 +273,7 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	if y.group.places() > 1 {
 		err = y.amongPlaces(x)
 	} else {
-		y.score(x)
-		y.dev.Mix(&y.sum, x, &y.scores, &y.mix)
+		y.dev.Mix(&y.sum, y.score(x), &y.scores, &y.mix)
 	}
 	if err == nil {
 		err = y.allReduce(&y.sum)
@@ -276,14 +289,23 @@ func (y *Mixture) amongPlaces(x *Tensor) error {
 	if y.group.visits() != nil {
 		return y.visit(x)
 	}
-	y.score(x)
-	return y.travel(x)
+	return y.travel(y.score(x))
 }
 
-// score makes scores the router's products with the rows of x.
-func (y *Mixture) score(x *Tensor) {
+// score makes scores the router's products with the rows of x, and returns what experts read of
+// them.
+func (y *Mixture) score(x *Tensor) *Tensor {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
-	if x.Rows > 0 {
-		y.router.Product(y.scores.All(), x.All(), y.routerBias)
+	if x.Rows == 0 {
+		return x
 	}
+	read := x
+	if y.routerReads != nil {
+		read = y.routerReads.Forward(x)
+	}
+	y.router.Product(y.scores.All(), read.All(), y.routerBias)
+	if y.expertsRead != nil {
+		return y.expertsRead.Forward(x)
+	}
+	return x
 }

@@ -35,6 +35,25 @@ func (l *Loader) shifted(tensor string, n int) compute.Memory {
 	return l.upload(v)
 }
 
+// ScaledRMSNorm is RMSNorm with a tensor's weights, each multiplied by a factor.
+func (l *Loader) ScaledRMSNorm(tensor string, width int, eps, factor float32) *RMSNorm {
+	l.widen(&l.normed, width)
+	v := l.floats(tensor, []int{width}, 0, width)
+	for i := range v {
+		v[i] *= factor
+	}
+	return &RMSNorm{rank: l.rank, weight: l.upload(v), eps: eps}
+}
+
+// Scalar reads a tensor of one element, 0 when the layers are weighed only.
+func (l *Loader) Scalar(tensor string) float32 {
+	v := l.floats(tensor, []int{1}, 0, 1)
+	if v == nil {
+		return 0
+	}
+	return v[0]
+}
+
 // Forward returns x normalised.
 func (y *RMSNorm) Forward(x *Tensor) *Tensor {
 	y.dev.RMSNorm(&y.normed, x, y.weight, y.eps)
