@@ -38,17 +38,16 @@ func TestRunsOfManyRanks(t *testing.T) {
 
 // firstStep is the first step of an all-to-all, of which the rank says what it likes.
 func firstStep(g *Group, ends ...uint64) error {
-	if err := g.begin(collective.AllToAllV); err != nil {
-		return err
-	}
-	parity, err := g.enter()
-	if err == nil {
+	return g.do(collective.AllToAllV, func() error {
+		parity, err := g.enter()
+		if err != nil {
+			return err
+		}
 		for i, end := range ends {
 			binary.NativeEndian.PutUint64(g.seg.buffer(g.rank, parity)[8*i:], end)
 		}
-		err = g.publish(parity, collective.Tag(collective.AllToAllV, 0, 0))
-	}
-	return g.end(collective.AllToAllV, err)
+		return g.publish(parity, collective.Tag(collective.AllToAllV, 0, 0))
+	})
 }
 
 // TestBadEnds has a rank say of its runs, which are for ranks 2 and 0, what cannot be.

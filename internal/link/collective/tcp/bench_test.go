@@ -269,16 +269,11 @@ const borderTurns = 20
 func border(g *Group, size int, way func(*Group, []float32, step) error) error {
 	x := make([]float32, size/4)
 	for range borderTurns {
-		if err := g.begin(collective.AllReduce); err != nil {
-			return err
-		}
-		for _, p := range g.peers {
-			if len(g.scratch[p.rank]) < size {
-				g.scratch[p.rank] = collective.Bytes(make([]float32, size/4))
-			}
-		}
-		if err := g.end(collective.AllReduce, way(g, x, g.next(collective.Tag(collective.AllReduce,
-			0, size)))); err != nil {
+		err := g.do(collective.AllReduce, func() error {
+			g.grow(size / 4)
+			return way(g, x, g.next(collective.Tag(collective.AllReduce, 0, size)))
+		})
+		if err != nil {
 			return err
 		}
 	}
