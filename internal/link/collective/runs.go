@@ -40,8 +40,8 @@ type Arrivals struct {
 	Known bool
 }
 
-// Check returns an error unless counts are the lengths of the runs that a rank sends, which together
-// have x elements, and those that it knows together have dst.
+// Check returns an error unless counts are the lengths of the runs that a rank sends, which have x
+// elements together, and those that it knows have dst.
 func (a Arrivals) Check(dst int, counts []int, ranks, x int) error {
 	if a.Known {
 		if err := CheckRuns(a.Got, ranks, dst); err != nil {

@@ -144,14 +144,6 @@ func (g *Group) sum(x []float32, parity, from int) {
 	collective.SumTree(x, parts)
 }
 
-// share returns the part of n elements that a rank adds up when they share the work: equal parts of
-// whole cache lines, the last ones shorter or empty.
-func (g *Group) share(rank, n int) (from, to int) {
-	const line = 16
-	each := (n + g.ranks*line - 1) / (g.ranks * line) * line
-	return min(rank*each, n), min((rank+1)*each, n)
-}
-
 // reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and the others
 // copy it.
 func (g *Group) reduceSplit(x []float32, t uint64) error {
@@ -159,7 +151,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	if err != nil {
 		return err
 	}
-	from, to := g.share(g.rank, len(x))
+	from, to := collective.Share(g.rank, g.ranks, len(x))
 	own := collective.Floats(g.seg.buffer(g.rank, parity))
 	copy(own, x[:from])
 	copy(own[to:], x[to:])
@@ -183,7 +175,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 		if err := g.meet(p, parity); err != nil {
 			return err
 		}
-		from, to := g.share(p, len(x))
+		from, to := collective.Share(p, g.ranks, len(x))
 		copy(x[from:to], collective.Floats(g.seg.buffer(p, parity))[from:to])
 	}
 	return nil

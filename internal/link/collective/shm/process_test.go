@@ -53,16 +53,11 @@ func child(spec string) error {
 	}
 	switch role {
 	case "exchange":
-		return exchange(g)
+		return collectivetest.ExchangeUntil(g, longRuns)
 	case "script":
 		return errors.Join(collectivetest.Script(g, 21, 150, 200_000), g.Close())
 	case "reduce":
-		x := make([]float32, 4)
-		for {
-			if err := g.AllReduce(x); err != nil {
-				return err
-			}
-		}
+		return collectivetest.SumUntil(g, 4)
 	case "echo":
 		return errors.Join(echo(g), g.Close())
 	}

@@ -24,14 +24,7 @@ func TestRunsOfManyRanks(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.ranks), func(t *testing.T) {
 			gs := group(t, c.ranks, c.maxBytes, Options{Timeout: time.Minute})
-			r := rand.New(rand.NewPCG(9, uint64(c.ranks)))
-			for range c.rounds {
-				n, seed := r.IntN(c.most), r.Uint64()
-				lengths := collectivetest.RandomRuns(c.ranks, n, seed)
-				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
-					return collectivetest.ThereAndBack(g, lengths, seed)
-				}))
-			}
+			collectivetest.ManyRuns(t, gs, c.rounds, func(*rand.Rand) int { return c.most })
 		})
 	}
 }
@@ -80,21 +73,8 @@ func TestBadEnds(t *testing.T) {
 	}
 }
 
-// exchange does all-to-alls of long runs until one fails.
-func exchange(g *Group) error {
-	const n = 5000
-	counts := make([]int, g.ranks)
-	for p := range counts {
-		counts[p] = n
-	}
-	x, got := make([]float32, n*g.ranks), make([]int, g.ranks)
-	for dst := []float32(nil); ; {
-		var err error
-		if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
-			return err
-		}
-	}
-}
+// longRuns is how many elements the runs of ranks have that are killed in the middle.
+const longRuns = 5000
 
 // die ends this process in a phase of an all-to-all.
 func die(g *Group, phase string) error {
@@ -103,13 +83,13 @@ func die(g *Group, phase string) error {
 		if _, err := g.enter(); err != nil {
 			return err
 		}
-	case "first piece": // of runs of 5000 elements
-		if err := firstStep(g, 5000, 10_000, 15_000); err != nil {
+	case "first piece":
+		if err := firstStep(g, longRuns, 2*longRuns, 3*longRuns); err != nil {
 			return err
 		}
 	case "any":
 		time.AfterFunc(300*time.Millisecond, kill)
-		return exchange(g)
+		return collectivetest.ExchangeUntil(g, longRuns)
 	}
 	kill()
 	return nil
@@ -137,7 +117,7 @@ func TestKilledInRuns(t *testing.T) {
 			others := []*process{start(t, f, "exchange", 2, ranks, maxBytes),
 				start(t, f, "exchange", 3, ranks, maxBytes)}
 			ended := make(chan error, 1)
-			go func() { ended <- exchange(g) }()
+			go func() { ended <- collectivetest.ExchangeUntil(g, longRuns) }()
 			if err := victim.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 				t.Fatalf("the victim: %v: %s", err, victim.stderr.String())
 			}

@@ -87,7 +87,7 @@ func honest() []byte {
 		collective.Bytes([]float32{10, 20, 30}))...)
 	large := step{seq: 2, tag: collective.Tag(collective.AllReduce, 0, 4*splitElements)}
 	for rank := range 2 {
-		from, to := share(rank, 2, splitElements)
+		from, to := collective.Share(rank, 2, splitElements)
 		b = append(b, frame(header{kind: kindData, length: uint32(4 * (to - from)), step: large},
 			make([]byte, 4*(to-from)))...)
 	}

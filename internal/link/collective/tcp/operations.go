@@ -9,8 +9,6 @@ import (
 const (
 	// pieceElements is how much of a vector the ranks share the additions of at a time.
 	pieceElements = 1 << 20 / 4
-	// line is the number of elements of a cache line.
-	line = 16
 )
 
 // splitFrom is the number of elements from which the ranks share the additions. Each rank then
@@ -29,7 +27,7 @@ func (g *Group) reserve(size int) {
 	n := (size + 3) / 4
 	need := min(n, splitFrom(g.ranks))
 	if n >= splitFrom(g.ranks) {
-		_, most := share(0, g.ranks, min(n, pieceElements))
+		_, most := collective.Share(0, g.ranks, min(n, pieceElements))
 		need = max(need, 2*most)
 	}
 	g.grow(need)
@@ -98,13 +96,6 @@ func (g *Group) sum(x []float32, at int) {
 	g.parts[g.rank] = nil
 }
 
-// share returns the part of n elements that a rank adds up when they share the work: equal parts of
-// whole cache lines, the last ones shorter or empty.
-func share(rank, ranks, n int) (from, to int) {
-	each := (n + ranks*line - 1) / (ranks * line) * line
-	return min(rank*each, n), min((rank+1)*each, n)
-}
-
 // reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and sends it to
 // the others. The reduce-scatter of a piece is under way during the all-gather of the one before.
 // Every stream has the messages in the order R0 R1 A0 R2 A1 R3 A2 ...
@@ -140,7 +131,7 @@ func piece(x []float32, i int) []float32 {
 
 // half is where in the scratch memory the contributions to a piece are: pieces take turns.
 func (g *Group) half(x []float32, i int) int {
-	_, most := share(0, g.ranks, min(len(x), pieceElements))
+	_, most := collective.Share(0, g.ranks, min(len(x), pieceElements))
 	return i % 2 * most
 }
 
@@ -148,9 +139,9 @@ func (g *Group) half(x []float32, i int) int {
 // and the contributions to this rank's share received.
 func (g *Group) scatter(x []float32, i int, s step) {
 	x, at := piece(x, i), g.half(x, i)
-	from, to := share(g.rank, g.ranks, len(x))
+	from, to := collective.Share(g.rank, g.ranks, len(x))
 	for _, p := range g.peers {
-		f, t := share(p.rank, g.ranks, len(x))
+		f, t := collective.Share(p.rank, g.ranks, len(x))
 		p.send(collective.Bytes(x[f:t]), s)
 	}
 	for _, p := range g.peers {
@@ -161,13 +152,13 @@ func (g *Group) scatter(x []float32, i int, s step) {
 // gatherShares adds up this rank's share of a piece, and has it sent and the others received.
 func (g *Group) gatherShares(x []float32, i int, s step) {
 	x, at := piece(x, i), g.half(x, i)
-	from, to := share(g.rank, g.ranks, len(x))
+	from, to := collective.Share(g.rank, g.ranks, len(x))
 	g.sum(x[from:to], at)
 	for _, p := range g.peers {
 		p.send(collective.Bytes(x[from:to]), s)
 	}
 	for _, p := range g.peers {
-		f, t := share(p.rank, g.ranks, len(x))
+		f, t := collective.Share(p.rank, g.ranks, len(x))
 		p.post(receiveJob{dst: collective.Bytes(x[f:t]), step: s})
 	}
 }
@@ -176,7 +167,8 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {
 	return g.do(collective.AllGather, func() error {
-		err := collective.CheckGather(collective.AllGather, g.rank, g.rank, g.ranks, len(dst), len(x))
+		err := collective.CheckGather(collective.AllGather, g.rank, g.rank, g.ranks, len(dst),
+			len(x))
 		if err != nil {
 			return err
 		}

@@ -75,16 +75,11 @@ func child(role string, args []string) error {
 	}
 	switch role {
 	case "exchange":
-		return errors.Join(exchange(g, numbers[0]), g.Close())
+		return errors.Join(collectivetest.ExchangeUntil(g, numbers[0]), g.Close())
 	case "script":
 		return errors.Join(collectivetest.Script(g, 21, 100, 100_000), g.Close())
 	case "reduce":
-		x := make([]float32, 4)
-		for {
-			if err := g.AllReduce(x); err != nil {
-				return errors.Join(err, g.Close())
-			}
-		}
+		return errors.Join(collectivetest.SumUntil(g, 4), g.Close())
 	}
 	return fmt.Errorf("role %q", role)
 }

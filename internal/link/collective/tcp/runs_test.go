@@ -25,14 +25,8 @@ func TestRunsOfManyRanks(t *testing.T) {
 		for _, ranks := range []int{3, 5, 12} {
 			t.Run(fmt.Sprintf("%s, %d ranks", name, ranks), func(t *testing.T) {
 				gs := group(t, ranks, l, Options{})
-				r := rand.New(rand.NewPCG(9, uint64(ranks)))
-				for range 24 / ranks {
-					n, seed := r.IntN(1<<r.IntN(20)), r.Uint64()
-					lengths := collectivetest.RandomRuns(ranks, n, seed)
-					collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
-						return collectivetest.ThereAndBack(g, lengths, seed)
-					}))
-				}
+				collectivetest.ManyRuns(t, gs, 24/ranks,
+					func(r *rand.Rand) int { return 1 << r.IntN(20) })
 			})
 		}
 	}
@@ -59,18 +53,6 @@ func TestLateRuns(t *testing.T) {
 				return nil
 			}))
 		})
-	}
-}
-
-// exchange does all-to-alls of runs of n elements until one fails.
-func exchange(g *Group, n int) error {
-	counts := slices.Repeat([]int{n}, g.ranks)
-	x, got := make([]float32, n*g.ranks), make([]int, g.ranks)
-	for dst := []float32(nil); ; {
-		var err error
-		if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
-			return err
-		}
 	}
 }
 
@@ -115,7 +97,7 @@ func TestKilledInRuns(t *testing.T) {
 				}
 				defer g.Close()
 				ended := make(chan error, 1)
-				go func() { ended <- exchange(g, n) }()
+				go func() { ended <- collectivetest.ExchangeUntil(g, n) }()
 				if err := victim.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 					t.Fatalf("the victim: %v: %s", err, victim.stderr.String())
 				}
