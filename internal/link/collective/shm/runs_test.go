@@ -13,6 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestRunsOfManyRanks has groups of any number of ranks, up to the largest, exchange runs of any
@@ -114,12 +115,12 @@ func TestKilledInRuns(t *testing.T) {
 			}
 			defer g.Close()
 			victim := start(t, f, "die:"+strings.ReplaceAll(phase, " ", "_"), 1, ranks, maxBytes)
-			others := []*process{start(t, f, "exchange", 2, ranks, maxBytes),
+			others := []*testchild.Process{start(t, f, "exchange", 2, ranks, maxBytes),
 				start(t, f, "exchange", 3, ranks, maxBytes)}
 			ended := make(chan error, 1)
 			go func() { ended <- collectivetest.ExchangeUntil(g, longRuns) }()
 			if err := victim.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-				t.Fatalf("the victim: %v: %s", err, victim.stderr.String())
+				t.Fatalf("the victim: %v: %s", err, victim.Stderr.String())
 			}
 			died := time.Now()
 			g.Abort(errors.New("rank 1 was killed"))
@@ -128,9 +129,10 @@ func TestKilledInRuns(t *testing.T) {
 			}
 			for i, p := range others {
 				p.Wait()
-				if p.ExitCode() != 1 || !strings.Contains(p.stderr.String(),
+				if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.Stderr.String(),
 					"aborted by rank 0: rank 1 was killed") {
-					t.Errorf("rank %d: exit code %d, %s", i+2, p.ExitCode(), p.stderr.String())
+					t.Errorf("rank %d: exit code %d, %s", i+2,
+						p.ProcessState.ExitCode(), p.Stderr.String())
 				}
 			}
 			if took := time.Since(died); took > 10*time.Second {

@@ -204,7 +204,7 @@ func benchmark(b *testing.B, kind, op string, size int) {
 		b.Fatal(err)
 	}
 	if err := child.Wait(); err != nil {
-		b.Fatalf("%v: %s", err, child.stderr.String())
+		b.Fatalf("%v: %s", err, child.Stderr.String())
 	}
 	median := func(i int) float64 {
 		t := times[i][3:]

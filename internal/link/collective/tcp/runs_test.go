@@ -17,6 +17,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestRunsOfManyRanks has groups of any number of ranks exchange runs of any lengths.
@@ -86,7 +87,7 @@ func TestKilledInRuns(t *testing.T) {
 				const ranks = 4
 				conns := mesh(t, ranks, tcpPair)
 				victim := start(t, conns[1], "die", "1", "4", strconv.Itoa(n), strconv.Itoa(sent))
-				var others []*process
+				var others []*testchild.Process
 				for r := 2; r < ranks; r++ {
 					others = append(others, start(t, conns[r], "exchange", strconv.Itoa(r), "4",
 						strconv.Itoa(n)))
@@ -99,7 +100,7 @@ func TestKilledInRuns(t *testing.T) {
 				ended := make(chan error, 1)
 				go func() { ended <- collectivetest.ExchangeUntil(g, n) }()
 				if err := victim.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-					t.Fatalf("the victim: %v: %s", err, victim.stderr.String())
+					t.Fatalf("the victim: %v: %s", err, victim.Stderr.String())
 				}
 				died := time.Now()
 				const left = "waiting for rank 1: rank has left the group"
@@ -109,7 +110,7 @@ func TestKilledInRuns(t *testing.T) {
 				}
 				for i, p := range others {
 					p.Wait()
-					code, said := p.ProcessState.ExitCode(), p.stderr.String()
+					code, said := p.ProcessState.ExitCode(), p.Stderr.String()
 					if code != 1 || !strings.Contains(said, left) {
 						t.Errorf("rank %d: exit code %d, %s", i+2, code, said)
 					}
