@@ -19,13 +19,11 @@ import (
 	"iter"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -261,13 +259,4 @@ func (l *LLM) Close() error {
 // RunWorker serves as a rank, and does not return, when the process was started as one by Open;
 // otherwise it returns at once. Programs that open models with more than one rank call it first
 // thing in main.
-func RunWorker() {
-	if len(os.Args) < 2 || os.Args[1] != launch.Verb {
-		return
-	}
-	if err := invited.Main(os.Args[2:], nil); err != nil {
-		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+func RunWorker() { invited.Run(nil) }

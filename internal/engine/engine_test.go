@@ -20,31 +20,19 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
 	"github.com/eagleray/eagleray/internal/rank/gpu"
-	"github.com/eagleray/eagleray/internal/rank/worker"
 	"github.com/eagleray/eagleray/internal/sys/fixtures"
 )
 
 // TestMain lets the test binary be its own worker process, as the program is, and a rank on the
 // machine that stands for GPUs.
 func TestMain(m *testing.M) {
-	args, gpus := os.Args[1:], worker.GPUs(nil)
-	if len(args) > 0 && args[0] == "cuda" {
-		args, gpus = args[1:], measured{gpu.Devices(gpu.Libraries{})}
-	}
-	if len(args) > 0 && args[0] == launch.Verb {
-		if err := invited.Main(args[1:], gpus); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	invited.Run(measured{gpu.Devices(gpu.Libraries{})})
 	os.Exit(m.Run())
 }
 

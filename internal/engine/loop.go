@@ -45,46 +45,16 @@ func (t *StepTimes) Host() time.Duration {
 	return t.Sent.Sub(t.Began) + t.Applied.Sub(t.Arrived)
 }
 
-// planner decides what steps compute: a schedule.Scheduler, or schedule.Places where requests are
-// divided among places that step together.
-type planner interface {
-	Add(r *schedule.Request)
-	Abort(key uint64) bool
-	Schedule(p *step.Plan) bool
-	Check(r *step.Result) error
-	Update(r *step.Result, out []schedule.Output) []schedule.Output
-	PreemptAll(remembered bool)
-	Invalidate()
-	Suspend(keys []uint64)
-	Computed(keys []uint64) []uint64
-	Applied() uint64
-	Running() int
-	Waiting() int
-	Queued() int
-	Each(to []schedule.Stats) []schedule.Stats
-	Sum(each []schedule.Stats) schedule.Stats
-	offload.Scheduler
-	handover.Scheduler
-}
-
-var (
-	_ planner = (*schedule.Scheduler)(nil)
-	_ planner = (*schedule.Places)(nil)
-)
-
-// newPlanner makes the planner of a group of ranks: of one place too, where there may be more.
-func newPlanner(b *groups.Launch) (planner, error) {
-	if n := b.Places(); n > 0 {
-		return schedule.NewPlaces(b.Scheduling(), n)
-	}
-	return schedule.New(b.Scheduling())
+// newPlaces makes the scheduler of a group of ranks.
+func newPlaces(b *groups.Launch) (*schedule.Places, error) {
+	return schedule.NewPlaces(b.Scheduling(), max(1, b.Places()))
 }
 
 // Loop is the step loop of an engine: the only goroutine that calls the scheduler. A Task gets it
 // between two steps.
 type Loop struct {
 	e     *Engine
-	sched planner
+	sched *schedule.Places
 	// launching is what the ranks are started by.
 	launching *groups.Launch
 	group     *executor.Executor

@@ -93,7 +93,7 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 		return o.metrics.Samples(b.Number)
 	}
 	b.Events = status.Tee(b.Events, well.listen)
-	sched, err := newPlanner(b)
+	sched, err := newPlaces(b)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 	if b.Info.Blocks != planned {
 		b.Log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
 			b.Info.Blocks*b.Info.BlockSize, "planned", planned*b.Info.BlockSize)
-		if sched, err = newPlanner(b); err != nil {
+		if sched, err = newPlaces(b); err != nil {
 			return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/engine/open"
-	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/status"
 )
 
@@ -81,8 +80,8 @@ func (l *Loop) relayout(s *open.Spec, patience time.Duration) (refused, failure 
 // has what the one before had computed of them.
 func (l *Loop) regroup(remembered bool) error {
 	l.sched.PreemptAll(remembered)
-	if p, ok := l.sched.(*schedule.Places); ok && l.launching.Places() != len(l.series) {
-		if err := p.Resize(l.launching.Places()); err != nil {
+	if places := max(1, l.launching.Places()); places != len(l.series) {
+		if err := l.sched.Resize(places); err != nil {
 			return err
 		}
 		l.showPlaces()

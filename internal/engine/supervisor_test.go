@@ -77,6 +77,9 @@ func TestGroupInPlace(t *testing.T) {
 						t.Fatal(err)
 					}
 					result, err := future.Wait()
+					if err == nil {
+						err = e.loop.sched.Check(result)
+					}
 					if err != nil {
 						t.Fatal(err)
 					}

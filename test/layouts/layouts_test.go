@@ -34,7 +34,6 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/groups"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/ops/config"
 )
@@ -51,13 +50,7 @@ var (
 
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == launch.Verb {
-		if err := invited.Main(os.Args[2:], nil); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	invited.Run(nil)
 	var err error
 	if extended.dir, err = os.MkdirTemp("", "eagleray-layouts"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

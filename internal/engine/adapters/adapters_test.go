@@ -20,8 +20,6 @@ import (
 	"github.com/eagleray/eagleray/internal/engine/adapters"
 	"github.com/eagleray/eagleray/internal/engine/open"
 	"github.com/eagleray/eagleray/internal/engine/replicas"
-	"github.com/eagleray/eagleray/internal/group/gpus"
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/step"
@@ -35,17 +33,7 @@ import (
 
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
-	args := os.Args[1:]
-	if len(args) > 0 && args[0] == gpus.Verb {
-		args = args[1:]
-	}
-	if len(args) > 0 && args[0] == launch.Verb {
-		if err := invited.Main(args[1:], gpu.Devices(gpu.Libraries{})); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	invited.Run(gpu.Devices(gpu.Libraries{}))
 	os.Exit(m.Run())
 }
 

@@ -51,22 +51,12 @@ type Exchange struct {
 	pins    map[state.Transfer]*pin
 }
 
-// Scheduler is what decides: a schedule.Scheduler, or schedule.Places.
-type Scheduler interface {
-	Made() uint64
-	Fetches(to []schedule.Fetch) []schedule.Fetch
-	Fetched(key uint64, n int)
-	Cancelled(to []uint64) []uint64
-	Pins(to []schedule.Pin) []schedule.Pin
-	Release(key uint64)
-}
-
 // Options are what an Exchange is connected with.
 type Options struct {
 	// Life ends with the engine.
 	Life context.Context
 	// Scheduler is the loop's.
-	Scheduler Scheduler
+	Scheduler *schedule.Places
 	Events    status.Listener
 	// Post brings a Message to the loop, which gives it to Handle. Any goroutine calls it.
 	Post func(Message)

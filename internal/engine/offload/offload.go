@@ -29,21 +29,12 @@ import (
 	"github.com/eagleray/eagleray/internal/sys/machine"
 )
 
-// Scheduler is what decides: a schedule.Scheduler, or schedule.Places.
-type Scheduler interface {
-	Fetches(to []schedule.Fetch) []schedule.Fetch
-	Fetched(key uint64, n int)
-	Cancelled(to []uint64) []uint64
-	Stores(to []schedule.Store) []schedule.Store
-	Stored(st *schedule.Store, n int)
-}
-
 // Options are what a Tier is connected with.
 type Options struct {
 	// Life ends with the engine.
 	Life context.Context
 	// Scheduler is the loop's.
-	Scheduler Scheduler
+	Scheduler *schedule.Places
 	Events    status.Listener
 	// Post brings a Message to the loop, which gives it to Handle. Any goroutine calls it.
 	Post func(Message)

@@ -29,13 +29,7 @@ import (
 
 // TestMain lets the test binary be its own worker process, as the program is.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		if err := invited.Main(os.Args[2:], nil); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	invited.Run(nil)
 	os.Exit(m.Run())
 }
 

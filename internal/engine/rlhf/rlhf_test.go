@@ -27,7 +27,6 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/engine/rlhf/state"
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -35,23 +34,12 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/gpu"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/weights"
-	"github.com/eagleray/eagleray/internal/rank/worker"
 )
 
 // TestMain lets the test binary be its own worker process, as the program is, and a rank on the
 // machine that stands for GPUs.
 func TestMain(m *testing.M) {
-	args, gpus := os.Args[1:], worker.GPUs(nil)
-	if len(args) > 0 && args[0] == "cuda" {
-		args, gpus = args[1:], gpu.Devices(gpu.Libraries{})
-	}
-	if len(args) > 0 && args[0] == launch.Verb {
-		if err := invited.Main(args[1:], gpus); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	invited.Run(gpu.Devices(gpu.Libraries{}))
 	os.Exit(m.Run())
 }
 

@@ -3,14 +3,13 @@ package schedule
 import (
 	"slices"
 
-	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // Places divides requests among places, each with slots, blocks and a budget of tokens of its own,
 // whose ranks step together: the engines of data parallel attention, which share the experts of
-// mixtures. Each place has a Scheduler; a plan is what all of them plan at a time, place by place.
+// mixtures. Any other engine is one place. Each has a Scheduler; a plan is what all plan at a time.
 // Places that have nothing to do then have no rows, and their ranks take part all the same; when
 // none has, there is no plan. Slots tell the places apart: those of place p are MaxSeqs·p and the
 // following ones; block and state numbers are a place's own, plan numbers those of the plans of
@@ -22,7 +21,6 @@ import (
 type Places struct {
 	of      []*Scheduler
 	slots   int      // of each
-	tokens  []int    // of the unfinished requests of each
 	parts   []part   // of the plan or the result at hand
 	flights []joined // that await their results, a ring as Scheduler.flights
 	first   int
@@ -47,8 +45,8 @@ type joined struct {
 
 // NewPlaces returns empty schedulers of a configuration for so many places.
 func NewPlaces(c Config, places int) (*Places, error) {
-	p := &Places{config: c, slots: c.MaxSeqs, tokens: make([]int, places),
-		parts: make([]part, places), flights: make([]joined, max(1, c.MaxInFlight))}
+	p := &Places{config: c, slots: c.MaxSeqs, parts: make([]part, places),
+		flights: make([]joined, max(1, c.MaxInFlight))}
 	for i := range places {
 		c.place = i
 		s, err := New(c)
@@ -65,19 +63,20 @@ func NewPlaces(c Config, places int) (*Places, error) {
 
 // Add lets a request wait for its turn at a place: see Scheduler.Add.
 func (p *Places) Add(r *Request) {
-	i := p.place(r, r.Prompt)
-	p.of[i].Add(r)
-	p.tokens[i] += len(r.Prompt)
+	p.place(r, r.Prompt).Add(r)
 }
 
-// place is where a request with so many tokens goes.
-func (p *Places) place(r *Request, tokens []int32) (best int) {
-	least := 0
+// place is where a request with such tokens goes.
+func (p *Places) place(r *Request, tokens []int32) *Scheduler {
+	best, least := p.of[0], 0
+	if len(p.of) == 1 {
+		return best // whose cache need not be searched
+	}
 	for i, s := range p.of {
 		seq := kvcache.NewSequence(r.CacheSalt(), r.computesAll())
-		cost := p.tokens[i] + len(tokens) - max(s.cache.Match(&seq, tokens), s.expected(r))
+		cost := s.tokens + len(tokens) - max(s.cache.Match(&seq, tokens), s.expected(r))
 		if i == 0 || cost < least {
-			best, least = i, cost
+			best, least = s, cost
 		}
 	}
 	return best
@@ -93,17 +92,10 @@ func (p *Places) Place(key uint64) (place int, ok bool) {
 	return 0, false
 }
 
-// Tokens are those of the unfinished requests of each place. They are the Places' own memory.
-func (p *Places) Tokens() []int { return p.tokens }
-
 // Abort is Scheduler.Abort.
 func (p *Places) Abort(key uint64) bool {
 	i, ok := p.Place(key)
-	if !ok {
-		return false
-	}
-	p.tokens[i] -= len(p.of[i].requests[key].tokens)
-	return p.of[i].Abort(key)
+	return ok && p.of[i].Abort(key)
 }
 
 // Schedule is Scheduler.Schedule for all places.
@@ -222,31 +214,13 @@ func (p *Places) Update(r *step.Result, out []Output) []Output {
 	}
 	f := &p.flights[p.first]
 	for i, s := range p.of {
-		if !f.of[i] {
-			continue
-		}
-		before, ended := len(out), false
-		out = s.Update(&p.parts[i].result, out)
-		for j := before; j < len(out); j++ {
-			p.tokens[i] += len(out[j].Tokens)
-			ended = ended || out[j].Finish != sample.Unfinished
-		}
-		if ended {
-			p.recount(i)
+		if f.of[i] {
+			out = s.Update(&p.parts[i].result, out)
 		}
 	}
 	p.applied = r.Plan
 	p.land()
 	return out
-}
-
-// recount counts the tokens of a place again, of which some request has ended.
-func (p *Places) recount(place int) {
-	n := 0
-	for _, r := range p.of[place].requests {
-		n += len(r.tokens)
-	}
-	p.tokens[place] = n
 }
 
 func (p *Places) land() {
@@ -282,9 +256,7 @@ func (p *Places) Resize(places int) error {
 		return 1
 	})
 	for _, r := range all {
-		i := next.place(r, r.tokens)
-		next.of[i].adopt(r)
-		next.tokens[i] += len(r.tokens)
+		next.place(r, r.tokens).adopt(r)
 	}
 	*p = *next
 	return nil
@@ -294,9 +266,7 @@ func (p *Places) Resize(places int) error {
 func (s *Scheduler) adopt(r *Request) {
 	s.arrivals++
 	r.place, r.arrival = s.config.place, s.arrivals
-	s.turns[r.class()].assign(r)
-	s.requests[r.Key] = r
-	s.wait(r)
+	s.enrol(r)
 }
 
 // PreemptAll is Scheduler.PreemptAll.
@@ -339,7 +309,7 @@ func (p *Places) Release(key uint64) {
 	}
 }
 
-// Made is Scheduler.Made.
+// Made is the last plan that was made, 0 for none.
 func (p *Places) Made() uint64 { return p.plans }
 
 // Fetched is Scheduler.Fetched.
@@ -408,7 +378,7 @@ func (p *Places) sum(of func(*Scheduler) int) (n int) {
 // Each appends the counters of each place.
 func (p *Places) Each(to []Stats) []Stats {
 	for _, s := range p.of {
-		to = s.Each(to)
+		to = append(to, s.Stats())
 	}
 	return to
 }

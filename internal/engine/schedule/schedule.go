@@ -28,6 +28,7 @@ type Scheduler struct {
 	config    Config
 	cache     *kvcache.Manager
 	requests  map[uint64]*Request // for lookups by key only: never ranged over
+	tokens    int                 // of all requests
 	waiting   waiting
 	suspended []*Request // that wait too, until Suspend lets go of them
 	transfers
@@ -116,8 +117,13 @@ func (s *Scheduler) Add(r *Request) {
 	if s.config.Priority {
 		r.priority = r.Priority
 	}
+	s.enrol(r)
+}
+
+func (s *Scheduler) enrol(r *Request) {
 	s.turns[r.class()].assign(r)
 	s.requests[r.Key] = r
+	s.tokens += len(r.tokens)
 	s.wait(r)
 }
 
@@ -150,6 +156,7 @@ func (s *Scheduler) end(r *Request) {
 	s.remember(r)
 	r.running, r.done = false, true
 	delete(s.requests, r.Key)
+	s.tokens -= len(r.tokens)
 	if r.remote == fetching {
 		s.cancelFetches(r.Source)
 	}
@@ -243,12 +250,6 @@ type Stats struct {
 	// Cache describes the blocks.
 	Cache kvcache.Stats
 }
-
-// Each appends the counters of the one place that this is.
-func (s *Scheduler) Each(to []Stats) []Stats { return append(to, s.Stats()) }
-
-// Sum is the counters of all places for what Each has of them.
-func (s *Scheduler) Sum(each []Stats) Stats { return each[0] }
 
 // Stats returns the counters.
 func (s *Scheduler) Stats() Stats {

@@ -293,9 +293,6 @@ func (s *Scheduler) handOver(r *Request) *HandOver {
 		Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
 }
 
-// Made is the last plan that was made, 0 for none.
-func (s *Scheduler) Made() uint64 { return s.plans }
-
 // Release frees the blocks that are pinned of a request, if there are any.
 func (s *Scheduler) Release(key uint64) {
 	if r := s.pinned[key]; r != nil {

@@ -120,6 +120,7 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 // accept gives a request its tokens and returns whether they end one that runs.
 func (s *Scheduler) accept(q *Request, o *Output) (ended bool) {
 	n, finish, stop := q.accept(o.Tokens, s.config.MaxModelLen)
+	s.tokens += n
 	if finish == sample.FinishError {
 		o.Fault = o.Tokens[n]
 	}

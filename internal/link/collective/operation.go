@@ -73,14 +73,25 @@ func Mismatch(ours, theirs, guard, theirGuard uint64, rank int) error {
 		rank)
 }
 
-// BadLength is the error of an operation whose destination does not hold what the ranks bring, in
-// elements.
-func BadLength(op Op, dst, ranks, x int) error {
-	return fmt.Errorf("%v of %d elements from each of %d ranks into %d", op, x, ranks, dst)
+// CheckRoot returns an error unless the root is a rank of the group.
+func CheckRoot(root, ranks int) error {
+	if root < 0 || root >= ranks {
+		return fmt.Errorf("root %d of %d ranks", root, ranks)
+	}
+	return nil
 }
 
-// BadRoot is the error of a root that is no rank of the group.
-func BadRoot(root, ranks int) error { return fmt.Errorf("root %d of %d ranks", root, ranks) }
+// CheckGather returns an error unless the root is a rank of the group, and the destination there
+// holds what the ranks bring, in elements.
+func CheckGather(op Op, rank, root, ranks, dst, x int) error {
+	if err := CheckRoot(root, ranks); err != nil {
+		return err
+	}
+	if rank == root && dst != ranks*x {
+		return fmt.Errorf("%v of %d elements from each of %d ranks into %d", op, x, ranks, dst)
+	}
+	return nil
+}
 
 // BadPeer is the error of a message to or from a rank that is no other rank of the group.
 func BadPeer(peer, rank, ranks int) error {

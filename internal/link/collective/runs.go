@@ -40,6 +40,23 @@ type Arrivals struct {
 	Known bool
 }
 
+// Check returns an error unless counts are the lengths of the runs that a rank sends, which have x
+// elements together, and those that it knows have dst.
+func (a Arrivals) Check(dst int, counts []int, ranks, x int) error {
+	if a.Known {
+		if err := CheckRuns(a.Got, ranks, dst); err != nil {
+			return err
+		}
+	}
+	if err := CheckRuns(counts, ranks, x); err != nil {
+		return err
+	}
+	if len(a.Got) != ranks {
+		return CheckRuns(a.Got, ranks, 0)
+	}
+	return nil
+}
+
 // Op is the operation in which a rank learns the lengths, or compares them: all ranks do the same.
 func (a Arrivals) Op() Op {
 	if a.Known {

@@ -57,3 +57,11 @@ func sumBlock(dst []float32, parts [][]float32, from int, scratch [][block]float
 	sumBlock(right, parts[half:], from, scratch[2:])
 	ops.Add(dst, left, right)
 }
+
+// Share returns the part of n elements that a rank adds up when ranks share the work: equal parts
+// of whole cache lines, the last ones shorter or empty.
+func Share(rank, ranks, n int) (from, to int) {
+	const line = 16 // elements
+	each := (n + ranks*line - 1) / (ranks * line) * line
+	return min(rank*each, n), min((rank+1)*each, n)
+}

@@ -75,3 +75,23 @@ func BenchmarkSumTree(b *testing.B) {
 		}
 	}
 }
+
+// TestShare divides any number of elements without a gap.
+func TestShare(t *testing.T) {
+	for _, ranks := range []int{1, 2, 4, 8} {
+		for n := range 3000 {
+			at := 0
+			for rank := range ranks {
+				from, to := Share(rank, ranks, n)
+				if from != at || to < from {
+					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d",
+						ranks, n, rank, from, to, at)
+				}
+				at = to
+			}
+			if at != n {
+				t.Fatalf("%d ranks share %d of %d elements", ranks, at, n)
+			}
+		}
+	}
+}

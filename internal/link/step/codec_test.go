@@ -211,21 +211,6 @@ func TestLayout(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("result\n%v, want\n%v", got, want)
 	}
-	// The sizes that bound allocation are the true ones.
-	if n := len(appendNewRequest(nil, &NewRequest{})); n != minNewRequest {
-		t.Errorf("an empty NewRequest takes %d bytes, not %d", n, minNewRequest)
-	}
-	if n := len(appendLogprobs(nil, make([]Logprobs, 1))) - 4; n != minLogprobs {
-		t.Errorf("an empty Logprobs takes %d bytes, not %d", n, minLogprobs)
-	}
-	empty := len(AppendResult(nil, &Result{}))
-	if n := len(AppendResult(nil, &Result{Pooled: make([]Pooled, 1)})) - empty; n != minPooled {
-		t.Errorf("an empty Pooled takes %d bytes, not %d", n, minPooled)
-	}
-	if n := len(AppendResult(nil, &Result{PromptLogprobs: make([]PromptLogprobs,
-		1)})) - empty; n != minPromptLogprobs {
-		t.Errorf("an empty PromptLogprobs takes %d bytes, not %d", n, minPromptLogprobs)
-	}
 }
 
 func TestFloatBits(t *testing.T) {

@@ -10,7 +10,8 @@ import "unsafe"
 
 // flat are the types whose memory is their encoding.
 type flat interface {
-	~uint32 | ~int32 | ~float32 | Row | Guess | Snapshot | TokenLogprob | bias
+	~uint8 | ~uint32 | ~uint64 | ~int32 | ~float32 | Row | Guess | Snapshot | TokenLogprob |
+		bias
 }
 
 // A record added to flat must have no padding, or uninitialised bytes would travel.

@@ -12,21 +12,11 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
-// childVariable makes the test binary one side of a transfer, which stops in the middle of it.
-const childVariable = "EAGLERAY_KV_TEST_CHILD"
-
-func TestMain(m *testing.M) {
-	if job := os.Getenv(childVariable); job != "" {
-		if err := child(job); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+// TestMain makes the test binary one side of a transfer, which stops in the middle of it.
+func TestMain(m *testing.M) { testchild.Main(m, child) }
 
 // stuck is a cache that says "half" when half of it has been touched, and is silent from then on.
 type stuck struct {
@@ -94,8 +84,7 @@ func child(job string) error {
 
 func startChild(t *testing.T, job string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
-	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), childVariable+"="+job)
+	c := testchild.New(t, job).Cmd
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	if err == nil {

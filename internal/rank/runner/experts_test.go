@@ -5,27 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/layout"
-	"github.com/eagleray/eagleray/internal/link/step"
 )
-
-// planner is a schedule.Scheduler or schedule.Places.
-type planner interface {
-	Add(*schedule.Request)
-	Schedule(*step.Plan) bool
-	Check(*step.Result) error
-	Update(*step.Result, []schedule.Output) []schedule.Output
-	InFlight() int
-	Stats() schedule.Stats
-}
-
-func newPlanner(c schedule.Config, places int) (planner, error) {
-	if places > 1 {
-		return schedule.NewPlaces(c, places)
-	}
-	return schedule.New(c)
-}
 
 // TestExperts runs mixtures on ranks that hold whole experts, and in places among which requests
 // are divided: all give the same tokens and the same bits of log-probabilities.

@@ -285,7 +285,7 @@ func (g *group) generate(t *testing.T, depth int) (map[uint64][]string, int) {
 		// A plan takes a part of a step's tokens then: the same number as with one stage.
 		config.MaxTokens *= 4 * config.Stages
 	}
-	s, err := newPlanner(config, g.layout.DP)
+	s, err := schedule.NewPlaces(config, max(1, g.layout.DP))
 	if err != nil {
 		t.Fatal(err)
 	}

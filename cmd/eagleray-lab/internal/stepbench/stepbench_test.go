@@ -11,20 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == launch.Verb {
-		if err := invited.Main(os.Args[2:], nil); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	invited.Run(nil)
 	os.Exit(m.Run())
 }
 

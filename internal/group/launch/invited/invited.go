@@ -4,9 +4,11 @@ package invited
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"slices"
 
+	programs "github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/join"
 	"github.com/eagleray/eagleray/internal/rank/worker"
@@ -27,6 +29,25 @@ func Main(args []string, gpus worker.GPUs) error {
 	in := bufio.NewReader(pipe)
 	return worker.Serve(func() (join.Invitation, error) { return join.ReadInvitation(in) }, nil,
 		gpus)
+}
+
+// Run serves as a rank, and does not return, when the process was started as one. With gpus it does
+// so too as the program for GPUs.
+func Run(gpus worker.GPUs) {
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == programs.Verb && gpus != nil {
+		args = args[1:]
+	} else {
+		gpus = nil
+	}
+	if len(args) == 0 || args[0] != launch.Verb {
+		return
+	}
+	if err := Main(args[1:], gpus); err != nil {
+		fmt.Fprintln(os.Stderr, "eagleray worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // ReadInvitation reads the invitation of a process that joins one group only.

@@ -4,9 +4,11 @@ package collectivetest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -186,5 +188,89 @@ func Must(t testing.TB, errs []error) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Allocations does rounds of operations on all ranks, and returns how many allocations one takes,
+// those of all ranks, after some that are not counted.
+func Allocations[G Group](t *testing.T, gs []G, warm, rounds int,
+	round func(G) func() error) float64 {
+	t.Helper()
+	return inRounds(t, gs, warm, rounds+1, round,
+		func(once func()) float64 { return testing.AllocsPerRun(rounds, once) })
+}
+
+// inRounds has count do all but the first rounds.
+func inRounds[G Group](t *testing.T, gs []G, warm, rounds int, round func(G) func() error,
+	count func(once func()) float64) float64 {
+	t.Helper()
+	others := make(chan []error)
+	go func() {
+		others <- Each(gs[1:], func(g G) (err error) {
+			once := round(g)
+			for range warm + rounds {
+				err = errors.Join(err, once())
+			}
+			return err
+		})
+	}()
+	own := round(gs[0])
+	once := func() {
+		if err := own(); err != nil {
+			t.Error(err)
+		}
+	}
+	for range warm {
+		once()
+	}
+	n := count(once)
+	Must(t, <-others)
+	return n
+}
+
+// ManySums does all-reduces of a few elements.
+func ManySums(g Group, times int) error {
+	x, ranks := make([]float32, 16), g.Ranks()
+	for i := range times {
+		for j := range x {
+			x[j] = float32(g.Rank() + i%100)
+		}
+		if err := g.AllReduce(x); err != nil {
+			return err
+		}
+		if want := float32(ranks*(i%100) + ranks*(ranks-1)/2); x[i%16] != want {
+			return fmt.Errorf("operation %d: got %v, want %v", i, x[i%16], want)
+		}
+	}
+	return nil
+}
+
+// SumUntil does all-reduces of n elements until one fails.
+func SumUntil(g Group, n int) error {
+	for x := make([]float32, n); ; {
+		if err := g.AllReduce(x); err != nil {
+			return err
+		}
+	}
+}
+
+// ExchangeUntil does all-to-alls of runs of n elements until one fails.
+func ExchangeUntil(g Group, n int) (err error) {
+	counts := slices.Repeat([]int{n}, g.Ranks())
+	x, got := make([]float32, n*g.Ranks()), make([]int, g.Ranks())
+	for dst := []float32(nil); err == nil; {
+		dst, err = g.AllToAllV(dst, x, counts, got, nil)
+	}
+	return err
+}
+
+// ManyRuns has a group exchange runs of any lengths, of at most so many elements together.
+func ManyRuns[G Group](t *testing.T, gs []G, rounds int, most func(*rand.Rand) int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(9, uint64(len(gs))))
+	for range rounds {
+		n, seed := r.IntN(most(r)), r.Uint64()
+		lengths := RandomRuns(len(gs), n, seed)
+		Must(t, Each(gs, func(g G) error { return ThereAndBack(g, lengths, seed) }))
 	}
 }

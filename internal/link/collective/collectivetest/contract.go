@@ -286,36 +286,15 @@ func noSum[G Group](t *testing.T, group Make[G]) {
 
 // countAllocations counts those of messages that go back and forth.
 func countAllocations[G Group](t *testing.T, group Make[G], limit float64) {
-	gs := group(t, 2, time.Minute)
-	const runs, warm = 100, 10
-	turn := func(g G, b []byte) error {
-		if g.Rank() == 0 {
-			return errors.Join(g.Send(b, 1), g.Recv(b, 1))
-		}
-		return errors.Join(g.Recv(b, 0), g.Send(b, 0))
-	}
-	done := make(chan error)
-	go func() {
+	n := Allocations(t, group(t, 2, time.Minute), 10, 100, func(g G) func() error {
 		b := make([]byte, 5000)
-		var err error
-		for range warm + runs + 1 {
-			err = errors.Join(err, turn(gs[1], b))
+		return func() error {
+			if g.Rank() == 0 {
+				return errors.Join(g.Send(b, 1), g.Recv(b, 1))
+			}
+			return errors.Join(g.Recv(b, 0), g.Send(b, 0))
 		}
-		done <- err
-	}()
-	b := make([]byte, 5000)
-	once := func() {
-		if err := turn(gs[0], b); err != nil {
-			t.Error(err)
-		}
-	}
-	for range warm {
-		once()
-	}
-	n := testing.AllocsPerRun(runs, once)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	})
 	if n > limit {
 		t.Errorf("%v allocations per message there and back", n)
 	}

@@ -321,37 +321,18 @@ func countRuns[G Group](t *testing.T, group Make[G], limit float64) {
 				return g.AllToAll(back, dst, got, lengths)
 			}
 		}
-		done := make(chan error)
-		for _, g := range gs[1:] {
-			go func() {
-				other, err := round(g), error(nil)
-				for range warm + counts*(times+1) {
-					err = errors.Join(err, other())
-				}
-				done <- err
-			}()
-		}
-		own := round(gs[0])
-		once := func() {
-			if err := own(); err != nil {
-				t.Error(err)
-			}
-		}
-		for range warm {
-			once()
-		}
-		per := math.Inf(1)
-		for range counts {
+		per := inRounds(t, gs, warm, counts*(times+1), round, func(once func()) float64 {
 			const long = 5 * time.Millisecond
-			began := time.Now()
-			n := testing.AllocsPerRun(times, once)
-			if time.Since(began) < times*long {
-				per = min(per, n)
+			per := math.Inf(1)
+			for range counts {
+				began := time.Now()
+				n := testing.AllocsPerRun(times, once)
+				if time.Since(began) < times*long {
+					per = min(per, n)
+				}
 			}
-		}
-		if err := errors.Join(<-done, <-done); err != nil {
-			t.Fatal(err)
-		}
+			return per
+		})
 		switch allowed := limit * float64(ranks*(ranks-1)+4*ranks*ranks*n/(16<<10)); {
 		case math.IsInf(per, 1):
 			t.Logf("runs of %d elements take too long to count allocations", n)

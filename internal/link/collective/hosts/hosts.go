@@ -129,10 +129,12 @@ func (g *Group) Close() error {
 	return errors.Join(g.near.Close(), g.far.Close())
 }
 
-// end turns the outcome of an operation into what the caller sees. A failure on one of the ways
-// ends both, since some ranks notice only the one, and some only the other.
-func (g *Group) end(op collective.Op, err error) error {
+// do does an operation, and turns a failure into what the caller sees. One on one of the ways ends
+// both, since some ranks notice only the one, and some only the other.
+func (g *Group) do(op collective.Op, f func() error) error {
+	g.mu.Lock()
 	defer g.mu.Unlock()
+	err := f()
 	if err == nil {
 		return nil
 	}

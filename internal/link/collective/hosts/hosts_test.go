@@ -120,40 +120,17 @@ func TestContract(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	const runs, warm, n = 100, 20, 1000
+	const n = 1000
 	gs := group(t, "aab", time.Minute)
-	round := func(g *Group) func() error {
+	per := collectivetest.Allocations(t, gs, 20, 100, func(g *Group) func() error {
 		x, all, b := make([]float32, n), make([]float32, 3*n), make([]byte, n)
 		return func() error {
 			return errors.Join(g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b, 0),
 				g.Barrier())
 		}
-	}
-	done := make(chan error)
-	for _, g := range gs[1:] {
-		go func() {
-			var err error
-			other := round(g)
-			for range warm + runs + 1 {
-				err = errors.Join(err, other())
-			}
-			done <- err
-		}()
-	}
-	own := round(gs[0])
-	once := func() {
-		if err := own(); err != nil {
-			t.Error(err)
-		}
-	}
-	for range warm {
-		once()
-	}
-	if per := testing.AllocsPerRun(runs, once); per != 0 {
+	})
+	if per != 0 {
 		t.Errorf("%v allocations per round of operations", per)
-	}
-	if err := errors.Join(<-done, <-done); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -227,11 +204,7 @@ func TestLeaving(t *testing.T) {
 				if g.Rank() == who {
 					return errors.Join(g.AllReduce(make([]float32, 10)), g.Close())
 				}
-				for {
-					if err := g.AllReduce(make([]float32, 10)); err != nil {
-						return err
-					}
-				}
+				return collectivetest.SumUntil(g, 10)
 			})
 			for rank, err := range errs {
 				if rank != who && (err == nil || !strings.Contains(err.Error(),

@@ -13,20 +13,19 @@ const (
 
 // Barrier returns when every rank has called it.
 func (g *Group) Barrier() error {
-	g.mu.Lock()
-	err := g.far.Barrier()
-	if err == nil && g.near != nil {
-		err = g.near.Barrier()
-	}
-	return g.end(collective.Barrier, err)
+	return g.do(collective.Barrier, func() error {
+		if err := g.far.Barrier(); err != nil || g.near == nil {
+			return err
+		}
+		return g.near.Barrier()
+	})
 }
 
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
 // the same on every rank and for every way of splitting the ranks' work. After an error x is
 // undefined.
 func (g *Group) AllReduce(x []float32) error {
-	g.mu.Lock()
-	return g.end(collective.AllReduce, g.allReduce(x))
+	return g.do(collective.AllReduce, func() error { return g.allReduce(x) })
 }
 
 func (g *Group) allReduce(x []float32) error {
@@ -86,8 +85,7 @@ func (g *Group) spread(all, host []float32, n int) {
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {
-	g.mu.Lock()
-	return g.end(collective.AllGather, g.allGather(dst, x))
+	return g.do(collective.AllGather, func() error { return g.allGather(dst, x) })
 }
 
 func (g *Group) allGather(dst, x []float32) error {
@@ -105,8 +103,7 @@ func (g *Group) allGather(dst, x []float32) error {
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
 // All x are of the same length.
 func (g *Group) Gather(dst, x []float32, root int) error {
-	g.mu.Lock()
-	return g.end(collective.Gather, g.gather(dst, x, root))
+	return g.do(collective.Gather, func() error { return g.gather(dst, x, root) })
 }
 
 func (g *Group) gather(dst, x []float32, root int) error {
@@ -126,32 +123,34 @@ func (g *Group) gather(dst, x []float32, root int) error {
 
 // Broadcast sets b on every rank to the root's. All are of the same length.
 func (g *Group) Broadcast(b []byte, root int) error {
-	g.mu.Lock()
-	err := g.far.Broadcast(b, root)
-	if err == nil && g.isNear(root) {
-		err = g.near.Broadcast(b, g.places[root])
-	}
-	return g.end(collective.Broadcast, err)
+	return g.do(collective.Broadcast, func() error {
+		if err := g.far.Broadcast(b, root); err != nil || !g.isNear(root) {
+			return err
+		}
+		return g.near.Broadcast(b, g.places[root])
+	})
 }
 
 // Send sends b to another rank, which receives it by Recv into as many bytes, and before the next
 // collective operation. It returns when b is copied, which waits while collective.MessageBuffer has
 // not been received.
 func (g *Group) Send(b []byte, to int) error {
-	g.mu.Lock()
-	if g.isNear(to) {
-		return g.end(collective.Send, g.near.Send(b, g.places[to]))
-	}
-	return g.end(collective.Send, g.far.Send(b, to))
+	return g.do(collective.Send, func() error {
+		if g.isNear(to) {
+			return g.near.Send(b, g.places[to])
+		}
+		return g.far.Send(b, to)
+	})
 }
 
 // Recv sets b to the next message from another rank, which must be of its length.
 func (g *Group) Recv(b []byte, from int) error {
-	g.mu.Lock()
-	if g.isNear(from) {
-		return g.end(collective.Recv, g.near.Recv(b, g.places[from]))
-	}
-	return g.end(collective.Recv, g.far.Recv(b, from))
+	return g.do(collective.Recv, func() error {
+		if g.isNear(from) {
+			return g.near.Recv(b, g.places[from])
+		}
+		return g.far.Recv(b, from)
+	})
 }
 
 // isNear reports whether a rank is reached, or is, in the memory of this host.

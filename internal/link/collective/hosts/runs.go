@@ -19,12 +19,15 @@ import "github.com/eagleray/eagleray/internal/link/collective"
 // the wait for others.
 func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
 	meanwhile func()) ([]float32, error) {
-	g.mu.Lock()
-	into, err := g.allToAllV(dst, x, counts, got, meanwhile)
-	if err != nil {
-		into = dst[:0]
-	}
-	return into, g.end(collective.AllToAllV, err)
+	into := dst[:0]
+	err := g.do(collective.AllToAllV, func() error {
+		all, err := g.allToAllV(dst, x, counts, got, meanwhile)
+		if err == nil {
+			into = all
+		}
+		return err
+	})
+	return into, err
 }
 
 // allToAllV has what comes from other hosts, and from this one, in memory of its own: where each
@@ -67,8 +70,7 @@ func (g *Group) allToAllV(dst, x []float32, counts, got []int,
 // AllToAll is AllToAllV where this rank knows the lengths of the runs that come: lengths are those,
 // and together that of dst. A run of another length is an error that wraps collective.ErrMismatch.
 func (g *Group) AllToAll(dst, x []float32, counts, lengths []int) error {
-	g.mu.Lock()
-	return g.end(collective.AllToAll, g.allToAll(dst, x, counts, lengths))
+	return g.do(collective.AllToAll, func() error { return g.allToAll(dst, x, counts, lengths) })
 }
 
 func (g *Group) allToAll(dst, x []float32, counts, lengths []int) error {

@@ -205,7 +205,7 @@ func contest(t testing.TB, role string, more func() bool) [][]float64 {
 	c := contests[role]
 	times, err := beside(g, c.slice, c.turns(g), more)
 	if err := errors.Join(err, other.Wait()); err != nil {
-		t.Fatalf("%v: %s", err, other.stderr.String())
+		t.Fatalf("%v: %s", err, other.Stderr.String())
 	}
 	return times
 }

@@ -172,23 +172,18 @@ func (g *Group) Close() error {
 	return g.seg.unmap()
 }
 
-// begin locks the group for an operation, unless it has ended; end unlocks it.
-func (g *Group) begin(op collective.Op) error {
+// do does an operation, unless the group has ended. It turns a failure into what the caller sees,
+// and into the group's.
+func (g *Group) do(op collective.Op, f func() error) error {
 	g.mu.Lock()
-	err := g.failed
-	if g.closed {
-		err = collective.ErrClosed
-	}
-	if err == nil {
-		return nil
-	}
-	g.mu.Unlock()
-	return g.names.Failed(op, g.rank, err)
-}
-
-// end turns the outcome of an operation into what the caller sees, and a failure into the group's.
-func (g *Group) end(op collective.Op, err error) error {
 	defer g.mu.Unlock()
+	if g.closed {
+		return g.names.Failed(op, g.rank, collective.ErrClosed)
+	}
+	if g.failed != nil {
+		return g.names.Failed(op, g.rank, g.failed)
+	}
+	err := f()
 	if err == nil {
 		return nil
 	}

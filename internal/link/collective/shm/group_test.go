@@ -56,20 +56,6 @@ func TestSplitSizes(t *testing.T) {
 			collectivetest.Must(t, collectivetest.Each(gs,
 				func(g *Group) error { return collectivetest.ScriptStep(g, 4, 0, n, uint64(n)) }))
 		}
-		for n := range 3000 {
-			at := 0
-			for rank := range ranks {
-				from, to := gs[0].share(rank, n)
-				if from != at || to < from {
-					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d",
-						ranks, n, rank, from, to, at)
-				}
-				at = to
-			}
-			if at != n {
-				t.Fatalf("%d ranks share %d of %d elements", ranks, at, n)
-			}
-		}
 	}
 }
 
@@ -87,19 +73,7 @@ func TestManySmall(t *testing.T) {
 			g.peers[g.rank].word.Store(g.seq)
 		}
 		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
-			x := make([]float32, 16)
-			for i := range n {
-				for j := range x {
-					x[j] = float32(g.rank + i%100)
-				}
-				if err := g.AllReduce(x); err != nil {
-					return err
-				}
-				if want := float32(ranks*(i%100) + ranks*(ranks-1)/2); x[i%16] != want {
-					return fmt.Errorf("operation %d: got %v, want %v", i, x[i%16], want)
-				}
-			}
-			return nil
+			return collectivetest.ManySums(g, n)
 		}))
 		if got := gs[0].seq; got >= math.MaxUint32/2 && n > 2000 {
 			t.Errorf("the counter stands at %d: it did not wrap", got)
@@ -125,32 +99,17 @@ func TestUneven(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
+	const n = 5000
 	gs := group(t, 2, 64<<10, Options{})
-	const runs = 200
-	x, all, b := make([]float32, 5000), make([]float32, 10000), make([]byte, 100)
-	y, ally, by := make([]float32, 5000), make([]float32, 10000), make([]byte, 100)
-	step := func(g *Group, x, all []float32, b []byte) error {
-		return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1), g.Broadcast(b,
-			0), g.Barrier())
-	}
-	done := make(chan error)
-	go func() {
-		var err error
-		for range runs + 1 {
-			err = errors.Join(err, step(gs[1], y, ally, by))
-		}
-		done <- err
-	}()
-	n := testing.AllocsPerRun(runs, func() {
-		if err := step(gs[0], x, all, b); err != nil {
-			t.Error(err)
+	per := collectivetest.Allocations(t, gs, 0, 200, func(g *Group) func() error {
+		x, all, b := make([]float32, n), make([]float32, 2*n), make([]byte, 100)
+		return func() error {
+			return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1),
+				g.Broadcast(b, 0), g.Barrier())
 		}
 	})
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if n != 0 {
-		t.Errorf("%v allocations per round of operations", n)
+	if per != 0 {
+		t.Errorf("%v allocations per round of operations", per)
 	}
 }
 
@@ -165,12 +124,7 @@ func TestAbortRace(t *testing.T) {
 			gs[1].Abort(errors.New("now"))
 		}()
 		for _, err := range collectivetest.Each(gs, func(g *Group) error {
-			x := make([]float32, 100)
-			for {
-				if err := g.AllReduce(x); err != nil {
-					return err
-				}
-			}
+			return collectivetest.SumUntil(g, 100)
 		}) {
 			if !errors.Is(err, collective.ErrAborted) {
 				t.Fatal(err)

@@ -47,16 +47,13 @@ func messageSize(b []byte) int { return (stampBytes + len(b) + line - 1) / line 
 // Send sends b to another rank, which receives it by Recv into as many bytes. It returns when b is
 // copied, which waits while the ring to that rank (collective.MessageBuffer) is full.
 func (g *Group) Send(b []byte, to int) error {
-	if err := g.begin(collective.Send); err != nil {
-		return err
-	}
-	if to < 0 || to >= g.ranks || to == g.rank {
-		return g.end(collective.Send, collective.BadPeer(to, g.rank, g.ranks))
-	}
-	return g.end(collective.Send, g.send(b, to))
+	return g.do(collective.Send, func() error { return g.send(b, to) })
 }
 
 func (g *Group) send(b []byte, to int) error {
+	if to < 0 || to >= g.ranks || to == g.rank {
+		return collective.BadPeer(to, g.rank, g.ranks)
+	}
 	r, skip := &g.outs[to], stampBytes
 	for left := messageSize(b); left > 0; {
 		room := r.here(min(left, pieceBytes))
@@ -84,16 +81,13 @@ func (g *Group) send(b []byte, to int) error {
 
 // Recv sets b to the next message from another rank, which must be of its length.
 func (g *Group) Recv(b []byte, from int) error {
-	if err := g.begin(collective.Recv); err != nil {
-		return err
-	}
-	if from < 0 || from >= g.ranks || from == g.rank {
-		return g.end(collective.Recv, collective.BadPeer(from, g.rank, g.ranks))
-	}
-	return g.end(collective.Recv, g.recv(b, from))
+	return g.do(collective.Recv, func() error { return g.recv(b, from) })
 }
 
 func (g *Group) recv(b []byte, from int) error {
+	if from < 0 || from >= g.ranks || from == g.rank {
+		return collective.BadPeer(from, g.rank, g.ranks)
+	}
 	r, first := &g.ins[from], true
 	for left := messageSize(b); left > 0; {
 		if err := g.await(r.written, from, (r.at+1)*seqUnit, &g.messages); err != nil {

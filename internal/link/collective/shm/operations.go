@@ -66,10 +66,7 @@ func (g *Group) meetAll(parity int) error {
 
 // Barrier returns when every rank has called it.
 func (g *Group) Barrier() error {
-	if err := g.begin(collective.Barrier); err != nil {
-		return err
-	}
-	return g.end(collective.Barrier, g.barrier())
+	return g.do(collective.Barrier, g.barrier)
 }
 
 func (g *Group) barrier() error {
@@ -87,10 +84,7 @@ func (g *Group) barrier() error {
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
 // the same on every rank and for every way of splitting the ranks' work.
 func (g *Group) AllReduce(x []float32) error {
-	if err := g.begin(collective.AllReduce); err != nil {
-		return err
-	}
-	return g.end(collective.AllReduce, g.allReduce(x))
+	return g.do(collective.AllReduce, func() error { return g.allReduce(x) })
 }
 
 func (g *Group) allReduce(x []float32) error {
@@ -150,14 +144,6 @@ func (g *Group) sum(x []float32, parity, from int) {
 	collective.SumTree(x, parts)
 }
 
-// share returns the part of n elements that a rank adds up when they share the work: equal parts of
-// whole cache lines, the last ones shorter or empty.
-func (g *Group) share(rank, n int) (from, to int) {
-	const line = 16
-	each := (n + g.ranks*line - 1) / (g.ranks * line) * line
-	return min(rank*each, n), min((rank+1)*each, n)
-}
-
 // reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and the others
 // copy it.
 func (g *Group) reduceSplit(x []float32, t uint64) error {
@@ -165,7 +151,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 	if err != nil {
 		return err
 	}
-	from, to := g.share(g.rank, len(x))
+	from, to := collective.Share(g.rank, g.ranks, len(x))
 	own := collective.Floats(g.seg.buffer(g.rank, parity))
 	copy(own, x[:from])
 	copy(own[to:], x[to:])
@@ -189,7 +175,7 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 		if err := g.meet(p, parity); err != nil {
 			return err
 		}
-		from, to := g.share(p, len(x))
+		from, to := collective.Share(p, g.ranks, len(x))
 		copy(x[from:to], collective.Floats(g.seg.buffer(p, parity))[from:to])
 	}
 	return nil
@@ -198,37 +184,29 @@ func (g *Group) reduceSplit(x []float32, t uint64) error {
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {
-	if err := g.begin(collective.AllGather); err != nil {
-		return err
-	}
-	if len(dst) != g.ranks*len(x) {
-		err := collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x))
-		return g.end(collective.AllGather, err)
-	}
-	err := g.gather(collective.AllGather, collective.Bytes(dst), collective.Bytes(x), g.rank)
-	return g.end(collective.AllGather, err)
+	return g.gather(collective.AllGather, dst, x, g.rank)
 }
 
 // Gather sets dst on the root rank to the ranks' x, one after the other; elsewhere dst is not used.
 // All x are of the same length. Other ranks than the root do not wait for each other, nor for the
 // root to finish.
 func (g *Group) Gather(dst, x []float32, root int) error {
-	if err := g.begin(collective.Gather); err != nil {
-		return err
-	}
-	if root < 0 || root >= g.ranks {
-		return g.end(collective.Gather, collective.BadRoot(root, g.ranks))
-	}
-	if g.rank == root && len(dst) != g.ranks*len(x) {
-		err := collective.BadLength(collective.Gather, len(dst), g.ranks, len(x))
-		return g.end(collective.Gather, err)
-	}
-	err := g.gather(collective.Gather, collective.Bytes(dst), collective.Bytes(x), root)
-	return g.end(collective.Gather, err)
+	return g.gather(collective.Gather, dst, x, root)
 }
 
-// gather moves x to the root (for collective.AllGather to every rank, which then is its own root).
-func (g *Group) gather(op collective.Op, dst, x []byte, root int) error {
+func (g *Group) gather(op collective.Op, dst, x []float32, root int) error {
+	return g.do(op, func() error {
+		err := collective.CheckGather(op, g.rank, root, g.ranks, len(dst), len(x))
+		if err != nil {
+			return err
+		}
+		return g.gatherBytes(op, collective.Bytes(dst), collective.Bytes(x), root)
+	})
+}
+
+// gatherBytes moves x to the root (for collective.AllGather to every rank, which then is its own
+// root).
+func (g *Group) gatherBytes(op collective.Op, dst, x []byte, root int) error {
 	t := collective.Tag(op, 0, len(x))
 	if op == collective.Gather {
 		t = collective.Tag(op, root, len(x))
@@ -266,16 +244,13 @@ func (g *Group) gather(op collective.Op, dst, x []byte, root int) error {
 // Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait
 // for the others to have read it.
 func (g *Group) Broadcast(b []byte, root int) error {
-	if err := g.begin(collective.Broadcast); err != nil {
-		return err
-	}
-	if root < 0 || root >= g.ranks {
-		return g.end(collective.Broadcast, collective.BadRoot(root, g.ranks))
-	}
-	return g.end(collective.Broadcast, g.broadcast(b, root))
+	return g.do(collective.Broadcast, func() error { return g.broadcast(b, root) })
 }
 
 func (g *Group) broadcast(b []byte, root int) error {
+	if err := collective.CheckRoot(root, g.ranks); err != nil {
+		return err
+	}
 	t := collective.Tag(collective.Broadcast, root, len(b))
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), g.seg.slot)

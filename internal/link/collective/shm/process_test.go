@@ -1,11 +1,9 @@
 package shm
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,21 +12,11 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
-// The test binary runs itself as the other ranks: the variable holds "role rank ranks maxBytes".
-const childVariable = "EAGLERAY_SHM_TEST_RANK"
-
-func TestMain(m *testing.M) {
-	spec := os.Getenv(childVariable)
-	if spec == "" {
-		os.Exit(m.Run())
-	}
-	if err := child(spec); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+// TestMain makes the test binary another rank: the words are "role rank ranks maxBytes".
+func TestMain(m *testing.M) { testchild.Main(m, child) }
 
 func child(spec string) error {
 	var role string
@@ -53,39 +41,21 @@ func child(spec string) error {
 	}
 	switch role {
 	case "exchange":
-		return exchange(g)
+		return collectivetest.ExchangeUntil(g, longRuns)
 	case "script":
 		return errors.Join(collectivetest.Script(g, 21, 150, 200_000), g.Close())
 	case "reduce":
-		x := make([]float32, 4)
-		for {
-			if err := g.AllReduce(x); err != nil {
-				return err
-			}
-		}
+		return collectivetest.SumUntil(g, 4)
 	case "echo":
 		return errors.Join(echo(g), g.Close())
 	}
 	return fmt.Errorf("role %q", role)
 }
 
-type process struct {
-	*exec.Cmd
-	stderr bytes.Buffer
-}
-
-func start(t testing.TB, f *os.File, role string, rank, ranks, maxBytes int) *process {
+func start(t testing.TB, f *os.File, role string, rank, ranks,
+	maxBytes int) *testchild.Process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0])}
-	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %d", childVariable, role, rank, ranks,
-		maxBytes))
-	p.ExtraFiles = []*os.File{f}
-	p.Stderr = &p.stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Process.Kill() })
-	return p
+	return testchild.Start(t, fmt.Sprint(role, " ", rank, " ", ranks, " ", maxBytes), f)
 }
 
 func TestProcesses(t *testing.T) {
@@ -97,7 +67,7 @@ func TestProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			var others []*process
+			var others []*testchild.Process
 			for r := 1; r < ranks; r++ {
 				others = append(others, start(t, f, "script", r, ranks, maxBytes))
 			}
@@ -113,7 +83,7 @@ func TestProcesses(t *testing.T) {
 			}
 			for r, p := range others {
 				if err := p.Wait(); err != nil {
-					t.Errorf("rank %d: %v: %s", r+1, err, p.stderr.String())
+					t.Errorf("rank %d: %v: %s", r+1, err, p.Stderr.String())
 				}
 			}
 		})
@@ -135,8 +105,8 @@ func TestKilledPeer(t *testing.T) {
 	}
 	defer g.Close()
 	victim := start(t, f, "reduce", 1, ranks, maxBytes)
-	survivors := []*process{start(t, f, "reduce", 2, ranks, maxBytes), start(t, f, "reduce", 3,
-		ranks, maxBytes)}
+	survivors := []*testchild.Process{start(t, f, "reduce", 2, ranks, maxBytes),
+		start(t, f, "reduce", 3, ranks, maxBytes)}
 	x := make([]float32, 4)
 	for range 100 {
 		if err := g.AllReduce(x); err != nil {
@@ -156,17 +126,15 @@ func TestKilledPeer(t *testing.T) {
 	}
 	for i, p := range survivors {
 		p.Wait()
-		if p.ExitCode() != 1 || !strings.Contains(p.stderr.String(),
+		if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.Stderr.String(),
 			"aborted by rank 0: rank 1 was killed") {
-			t.Errorf("rank %d: exit code %d, %s", i+2, p.ExitCode(), p.stderr.String())
+			t.Errorf("rank %d: exit code %d, %s", i+2, p.ProcessState.ExitCode(), p.Stderr.String())
 		}
 	}
 	if took := time.Since(died); took > 10*time.Second {
 		t.Errorf("the others ended after %v", took)
 	}
 }
-
-func (p *process) ExitCode() int { return p.ProcessState.ExitCode() }
 
 // TestNoLeaks checks that neither descriptors nor mappings remain, also after failed joins.
 func TestNoLeaks(t *testing.T) {
@@ -252,7 +220,7 @@ func BenchmarkAllReduce(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				var others []*process
+				var others []*testchild.Process
 				for r := 1; r < ranks; r++ {
 					others = append(others, start(b, f, "echo", r, ranks, maxBytes))
 				}
@@ -272,7 +240,7 @@ func BenchmarkAllReduce(b *testing.B) {
 				}
 				for _, p := range others {
 					if err := p.Wait(); err != nil {
-						b.Fatalf("%v: %s", err, p.stderr.String())
+						b.Fatalf("%v: %s", err, p.Stderr.String())
 					}
 				}
 				g.Close()

@@ -19,36 +19,31 @@ type run struct{ from, to, at int }
 //
 // Nothing is called meanwhile: memory needs no time on the way.
 func (g *Group) AllToAllV(dst, x []float32, counts, got []int, _ func()) ([]float32, error) {
-	if err := g.begin(collective.AllToAllV); err != nil {
-		return dst[:0], err
-	}
-	into, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got})
-	if err != nil {
-		into = dst[:0]
-	}
-	return into, g.end(collective.AllToAllV, err)
+	into := dst[:0]
+	err := g.do(collective.AllToAllV, func() error {
+		all, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got})
+		if err == nil {
+			into = all
+		}
+		return err
+	})
+	return into, err
 }
 
 // AllToAll is AllToAllV where this rank knows the lengths of the runs that come: lengths are those,
 // and together that of dst. A run of another length is an error that wraps collective.ErrMismatch.
 func (g *Group) AllToAll(dst, x []float32, counts, lengths []int) error {
-	if err := g.begin(collective.AllToAll); err != nil {
+	return g.do(collective.AllToAll, func() error {
+		in := collective.Arrivals{Got: lengths, Known: true}
+		_, err := g.allToAll(dst, x, counts, in)
 		return err
-	}
-	err := collective.CheckRuns(lengths, g.ranks, len(dst))
-	if err == nil {
-		_, err = g.allToAll(dst, x, counts, collective.Arrivals{Got: lengths, Known: true})
-	}
-	return g.end(collective.AllToAll, err)
+	})
 }
 
 func (g *Group) allToAll(dst, x []float32, counts []int, in collective.Arrivals) (_ []float32,
 	err error) {
-	if err := collective.CheckRuns(counts, g.ranks, len(x)); err != nil {
+	if err := in.Check(len(dst), counts, g.ranks, len(x)); err != nil {
 		return nil, err
-	}
-	if len(in.Got) != g.ranks {
-		return nil, collective.CheckRuns(in.Got, g.ranks, 0)
 	}
 	t := collective.Tag(in.Op(), 0, 0)
 	for at, longest, first := 0, 0, true; first || at < longest; first = false {

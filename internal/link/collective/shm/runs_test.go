@@ -13,6 +13,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestRunsOfManyRanks has groups of any number of ranks, up to the largest, exchange runs of any
@@ -24,31 +25,23 @@ func TestRunsOfManyRanks(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.ranks), func(t *testing.T) {
 			gs := group(t, c.ranks, c.maxBytes, Options{Timeout: time.Minute})
-			r := rand.New(rand.NewPCG(9, uint64(c.ranks)))
-			for range c.rounds {
-				n, seed := r.IntN(c.most), r.Uint64()
-				lengths := collectivetest.RandomRuns(c.ranks, n, seed)
-				collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
-					return collectivetest.ThereAndBack(g, lengths, seed)
-				}))
-			}
+			collectivetest.ManyRuns(t, gs, c.rounds, func(*rand.Rand) int { return c.most })
 		})
 	}
 }
 
 // firstStep is the first step of an all-to-all, of which the rank says what it likes.
 func firstStep(g *Group, ends ...uint64) error {
-	if err := g.begin(collective.AllToAllV); err != nil {
-		return err
-	}
-	parity, err := g.enter()
-	if err == nil {
+	return g.do(collective.AllToAllV, func() error {
+		parity, err := g.enter()
+		if err != nil {
+			return err
+		}
 		for i, end := range ends {
 			binary.NativeEndian.PutUint64(g.seg.buffer(g.rank, parity)[8*i:], end)
 		}
-		err = g.publish(parity, collective.Tag(collective.AllToAllV, 0, 0))
-	}
-	return g.end(collective.AllToAllV, err)
+		return g.publish(parity, collective.Tag(collective.AllToAllV, 0, 0))
+	})
 }
 
 // TestBadEnds has a rank say of its runs, which are for ranks 2 and 0, what cannot be.
@@ -81,21 +74,8 @@ func TestBadEnds(t *testing.T) {
 	}
 }
 
-// exchange does all-to-alls of long runs until one fails.
-func exchange(g *Group) error {
-	const n = 5000
-	counts := make([]int, g.ranks)
-	for p := range counts {
-		counts[p] = n
-	}
-	x, got := make([]float32, n*g.ranks), make([]int, g.ranks)
-	for dst := []float32(nil); ; {
-		var err error
-		if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
-			return err
-		}
-	}
-}
+// longRuns is how many elements the runs of ranks have that are killed in the middle.
+const longRuns = 5000
 
 // die ends this process in a phase of an all-to-all.
 func die(g *Group, phase string) error {
@@ -104,13 +84,13 @@ func die(g *Group, phase string) error {
 		if _, err := g.enter(); err != nil {
 			return err
 		}
-	case "first piece": // of runs of 5000 elements
-		if err := firstStep(g, 5000, 10_000, 15_000); err != nil {
+	case "first piece":
+		if err := firstStep(g, longRuns, 2*longRuns, 3*longRuns); err != nil {
 			return err
 		}
 	case "any":
 		time.AfterFunc(300*time.Millisecond, kill)
-		return exchange(g)
+		return collectivetest.ExchangeUntil(g, longRuns)
 	}
 	kill()
 	return nil
@@ -135,12 +115,12 @@ func TestKilledInRuns(t *testing.T) {
 			}
 			defer g.Close()
 			victim := start(t, f, "die:"+strings.ReplaceAll(phase, " ", "_"), 1, ranks, maxBytes)
-			others := []*process{start(t, f, "exchange", 2, ranks, maxBytes),
+			others := []*testchild.Process{start(t, f, "exchange", 2, ranks, maxBytes),
 				start(t, f, "exchange", 3, ranks, maxBytes)}
 			ended := make(chan error, 1)
-			go func() { ended <- exchange(g) }()
+			go func() { ended <- collectivetest.ExchangeUntil(g, longRuns) }()
 			if err := victim.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-				t.Fatalf("the victim: %v: %s", err, victim.stderr.String())
+				t.Fatalf("the victim: %v: %s", err, victim.Stderr.String())
 			}
 			died := time.Now()
 			g.Abort(errors.New("rank 1 was killed"))
@@ -149,9 +129,10 @@ func TestKilledInRuns(t *testing.T) {
 			}
 			for i, p := range others {
 				p.Wait()
-				if p.ExitCode() != 1 || !strings.Contains(p.stderr.String(),
+				if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.Stderr.String(),
 					"aborted by rank 0: rank 1 was killed") {
-					t.Errorf("rank %d: exit code %d, %s", i+2, p.ExitCode(), p.stderr.String())
+					t.Errorf("rank %d: exit code %d, %s", i+2,
+						p.ProcessState.ExitCode(), p.Stderr.String())
 				}
 			}
 			if took := time.Since(died); took > 10*time.Second {

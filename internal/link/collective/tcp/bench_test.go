@@ -204,7 +204,7 @@ func benchmark(b *testing.B, kind, op string, size int) {
 		b.Fatal(err)
 	}
 	if err := child.Wait(); err != nil {
-		b.Fatalf("%v: %s", err, child.stderr.String())
+		b.Fatalf("%v: %s", err, child.Stderr.String())
 	}
 	median := func(i int) float64 {
 		t := times[i][3:]
@@ -269,16 +269,11 @@ const borderTurns = 20
 func border(g *Group, size int, way func(*Group, []float32, step) error) error {
 	x := make([]float32, size/4)
 	for range borderTurns {
-		if err := g.begin(collective.AllReduce); err != nil {
-			return err
-		}
-		for _, p := range g.peers {
-			if len(g.scratch[p.rank]) < size {
-				g.scratch[p.rank] = collective.Bytes(make([]float32, size/4))
-			}
-		}
-		if err := g.end(collective.AllReduce, way(g, x, g.next(collective.Tag(collective.AllReduce,
-			0, size)))); err != nil {
+		err := g.do(collective.AllReduce, func() error {
+			g.grow(size / 4)
+			return way(g, x, g.next(collective.Tag(collective.AllReduce, 0, size)))
+		})
+		if err != nil {
 			return err
 		}
 	}

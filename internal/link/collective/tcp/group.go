@@ -276,9 +276,11 @@ func (g *Group) notify() {
 	}
 }
 
-// begin locks the group for an operation, unless it has ended; end unlocks it.
-func (g *Group) begin(op collective.Op) error {
+// do does an operation, unless the group has ended. It turns a failure into what the caller sees,
+// and into the group's.
+func (g *Group) do(op collective.Op, f func() error) error {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	err := g.failed
 	switch {
 	case g.closed.Load():
@@ -286,17 +288,10 @@ func (g *Group) begin(op collective.Op) error {
 	case err == nil && g.ended.Load():
 		err = g.abortCause()
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return g.names.Failed(op, g.rank, err)
 	}
-	g.mu.Unlock()
-	return g.names.Failed(op, g.rank, err)
-}
-
-// end turns the outcome of an operation into what the caller sees, and a failure into the group's.
-func (g *Group) end(op collective.Op, err error) error {
-	defer g.mu.Unlock()
-	if err == nil {
+	if err = f(); err == nil {
 		return nil
 	}
 	failure := g.names.Failed(op, g.rank, err)

@@ -58,22 +58,6 @@ func TestSizes(t *testing.T) {
 			})
 		}
 	}
-	for _, ranks := range []int{1, 2, 4, 8} {
-		for n := range 3000 {
-			at := 0
-			for rank := range ranks {
-				from, to := share(rank, ranks, n)
-				if from != at || to < from {
-					t.Fatalf("%d ranks, %d elements: rank %d has [%d, %d), want it to start at %d",
-						ranks, n, rank, from, to, at)
-				}
-				at = to
-			}
-			if at != n {
-				t.Fatalf("%d ranks share %d of %d elements", ranks, at, n)
-			}
-		}
-	}
 }
 
 // TestSameBitsAsSharedMemory compares the two transports directly.
@@ -113,19 +97,7 @@ func TestManySmall(t *testing.T) {
 			n /= 10
 		}
 		collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
-			x := make([]float32, 16)
-			for i := range n {
-				for j := range x {
-					x[j] = float32(g.rank + i%100)
-				}
-				if err := g.AllReduce(x); err != nil {
-					return err
-				}
-				if want := float32(ranks*(i%100) + ranks*(ranks-1)/2); x[i%16] != want {
-					return fmt.Errorf("operation %d: got %v, want %v", i, x[i%16], want)
-				}
-			}
-			return nil
+			return collectivetest.ManySums(g, n)
 		}))
 	}
 }
@@ -170,36 +142,13 @@ func TestNoAllocations(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			gs := group(t, 2, tt.link, Options{MaxBytes: 4 * tt.n})
-			const runs, warm = 100, 10
-			round := func(g *Group) func() error {
+			per := collectivetest.Allocations(t, gs, 10, 100, func(g *Group) func() error {
 				x, all, b := make([]float32, tt.n), make([]float32, 2*tt.n), make([]byte, tt.n)
 				return func() error {
 					return errors.Join(g.AllReduce(x), g.AllGather(all, x), g.Gather(all, x, 1),
 						g.Broadcast(b, 0), g.Barrier())
 				}
-			}
-			done := make(chan error)
-			go func() {
-				var err error
-				other := round(gs[1])
-				for range warm + runs + 1 {
-					err = errors.Join(err, other())
-				}
-				done <- err
-			}()
-			own := round(gs[0])
-			step := func() {
-				if err := own(); err != nil {
-					t.Error(err)
-				}
-			}
-			for range warm {
-				step()
-			}
-			per := testing.AllocsPerRun(runs, step)
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			})
 			t.Logf("%v allocations per round", per)
 			if per > tt.limit {
 				t.Errorf("%v allocations per round of operations of %d elements, want at most %v",

@@ -69,12 +69,11 @@ func hear(t testing.TB, raw []byte, piece int) (x []float32, err error) {
 	if err := g.AllReduce(x); err != nil {
 		return x, err
 	}
-	if err := g.begin(collective.AllReduce); err != nil {
-		return x, err
-	}
-	large := g.next(collective.Tag(collective.AllReduce, 0, 4*splitElements))
-	if err := g.end(collective.AllReduce, g.reduceSplit(make([]float32, splitElements),
-		large)); err != nil {
+	err = g.do(collective.AllReduce, func() error {
+		large := g.next(collective.Tag(collective.AllReduce, 0, 4*splitElements))
+		return g.reduceSplit(make([]float32, splitElements), large)
+	})
+	if err != nil {
 		return x, err
 	}
 	return x, g.Broadcast(make([]byte, 5), 1)
@@ -88,7 +87,7 @@ func honest() []byte {
 		collective.Bytes([]float32{10, 20, 30}))...)
 	large := step{seq: 2, tag: collective.Tag(collective.AllReduce, 0, 4*splitElements)}
 	for rank := range 2 {
-		from, to := share(rank, 2, splitElements)
+		from, to := collective.Share(rank, 2, splitElements)
 		b = append(b, frame(header{kind: kindData, length: uint32(4 * (to - from)), step: large},
 			make([]byte, 4*(to-from)))...)
 	}

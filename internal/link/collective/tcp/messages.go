@@ -15,26 +15,21 @@ func (g *Group) message(number uint64, to, size int) step {
 		guard: g.guard}
 }
 
-// other returns another rank that has a connection, nil if there is none of that number.
-func (g *Group) other(rank int) *peer {
-	if rank < 0 || rank >= g.ranks {
-		return nil
-	}
-	return g.byRank[rank]
+// withPeer does f with another rank that has a connection.
+func (g *Group) withPeer(op collective.Op, rank int, f func(*peer) error) error {
+	return g.do(op, func() error {
+		if rank < 0 || rank >= g.ranks || g.byRank[rank] == nil {
+			return collective.BadPeer(rank, g.rank, g.ranks)
+		}
+		return f(g.byRank[rank])
+	})
 }
 
 // Send sends b to another rank, which receives it by Recv into as many bytes, and before the next
 // collective operation. It returns when b is written or copied, which waits while
 // collective.MessageBuffer is on its way to that rank.
 func (g *Group) Send(b []byte, to int) error {
-	if err := g.begin(collective.Send); err != nil {
-		return err
-	}
-	p := g.other(to)
-	if p == nil {
-		return g.end(collective.Send, collective.BadPeer(to, g.rank, g.ranks))
-	}
-	return g.end(collective.Send, p.sendMessage(b))
+	return g.withPeer(collective.Send, to, func(p *peer) error { return p.sendMessage(b) })
 }
 
 func (p *peer) sendMessage(b []byte) error {
@@ -111,14 +106,7 @@ func (p *peer) acquireCopy() ([]byte, error) {
 
 // Recv sets b to the next message from another rank, which must be of its length.
 func (g *Group) Recv(b []byte, from int) error {
-	if err := g.begin(collective.Recv); err != nil {
-		return err
-	}
-	p := g.other(from)
-	if p == nil {
-		return g.end(collective.Recv, collective.BadPeer(from, g.rank, g.ranks))
-	}
-	return g.end(collective.Recv, g.receiveMessage(b, p))
+	return g.withPeer(collective.Recv, from, func(p *peer) error { return g.receiveMessage(b, p) })
 }
 
 func (g *Group) receiveMessage(b []byte, p *peer) error {

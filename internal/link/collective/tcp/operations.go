@@ -9,8 +9,6 @@ import (
 const (
 	// pieceElements is how much of a vector the ranks share the additions of at a time.
 	pieceElements = 1 << 20 / 4
-	// line is the number of elements of a cache line.
-	line = 16
 )
 
 // splitFrom is the number of elements from which the ranks share the additions. Each rank then
@@ -29,7 +27,7 @@ func (g *Group) reserve(size int) {
 	n := (size + 3) / 4
 	need := min(n, splitFrom(g.ranks))
 	if n >= splitFrom(g.ranks) {
-		_, most := share(0, g.ranks, min(n, pieceElements))
+		_, most := collective.Share(0, g.ranks, min(n, pieceElements))
 		need = max(need, 2*most)
 	}
 	g.grow(need)
@@ -46,22 +44,17 @@ func (g *Group) grow(n int) {
 
 // Barrier returns when every rank has called it.
 func (g *Group) Barrier() error {
-	if err := g.begin(collective.Barrier); err != nil {
-		return err
-	}
-	g.aim(nil, noRank, allRanks, nil, 0)
-	s := g.next(collective.Tag(collective.Barrier, 0, 0))
-	return g.end(collective.Barrier, g.exchange(s))
+	return g.do(collective.Barrier, func() error {
+		g.aim(nil, noRank, allRanks, nil, 0)
+		return g.exchange(g.next(collective.Tag(collective.Barrier, 0, 0)))
+	})
 }
 
 // AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
 // the same on every rank and for every way of splitting the ranks' work. After an error x is
 // undefined.
 func (g *Group) AllReduce(x []float32) error {
-	if err := g.begin(collective.AllReduce); err != nil {
-		return err
-	}
-	return g.end(collective.AllReduce, g.allReduce(x))
+	return g.do(collective.AllReduce, func() error { return g.allReduce(x) })
 }
 
 func (g *Group) allReduce(x []float32) error {
@@ -103,13 +96,6 @@ func (g *Group) sum(x []float32, at int) {
 	g.parts[g.rank] = nil
 }
 
-// share returns the part of n elements that a rank adds up when they share the work: equal parts of
-// whole cache lines, the last ones shorter or empty.
-func share(rank, ranks, n int) (from, to int) {
-	each := (n + ranks*line - 1) / (ranks * line) * line
-	return min(rank*each, n), min((rank+1)*each, n)
-}
-
 // reduceSplit is a reduce-scatter and an all-gather: each rank adds up its share and sends it to
 // the others. The reduce-scatter of a piece is under way during the all-gather of the one before.
 // Every stream has the messages in the order R0 R1 A0 R2 A1 R3 A2 ...
@@ -145,7 +131,7 @@ func piece(x []float32, i int) []float32 {
 
 // half is where in the scratch memory the contributions to a piece are: pieces take turns.
 func (g *Group) half(x []float32, i int) int {
-	_, most := share(0, g.ranks, min(len(x), pieceElements))
+	_, most := collective.Share(0, g.ranks, min(len(x), pieceElements))
 	return i % 2 * most
 }
 
@@ -153,9 +139,9 @@ func (g *Group) half(x []float32, i int) int {
 // and the contributions to this rank's share received.
 func (g *Group) scatter(x []float32, i int, s step) {
 	x, at := piece(x, i), g.half(x, i)
-	from, to := share(g.rank, g.ranks, len(x))
+	from, to := collective.Share(g.rank, g.ranks, len(x))
 	for _, p := range g.peers {
-		f, t := share(p.rank, g.ranks, len(x))
+		f, t := collective.Share(p.rank, g.ranks, len(x))
 		p.send(collective.Bytes(x[f:t]), s)
 	}
 	for _, p := range g.peers {
@@ -166,13 +152,13 @@ func (g *Group) scatter(x []float32, i int, s step) {
 // gatherShares adds up this rank's share of a piece, and has it sent and the others received.
 func (g *Group) gatherShares(x []float32, i int, s step) {
 	x, at := piece(x, i), g.half(x, i)
-	from, to := share(g.rank, g.ranks, len(x))
+	from, to := collective.Share(g.rank, g.ranks, len(x))
 	g.sum(x[from:to], at)
 	for _, p := range g.peers {
 		p.send(collective.Bytes(x[from:to]), s)
 	}
 	for _, p := range g.peers {
-		f, t := share(p.rank, g.ranks, len(x))
+		f, t := collective.Share(p.rank, g.ranks, len(x))
 		p.post(receiveJob{dst: collective.Bytes(x[f:t]), step: s})
 	}
 }
@@ -180,17 +166,16 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 // AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
 // ranks times that.
 func (g *Group) AllGather(dst, x []float32) error {
-	if err := g.begin(collective.AllGather); err != nil {
-		return err
-	}
-	if len(dst) != g.ranks*len(x) {
-		err := collective.BadLength(collective.AllGather, len(dst), g.ranks, len(x))
-		return g.end(collective.AllGather, err)
-	}
-	copy(dst[g.rank*len(x):], x)
-	g.aim(collective.Bytes(x), allRanks, allRanks, collective.Bytes(dst), 4*len(x))
-	s := g.next(collective.Tag(collective.AllGather, 0, 4*len(x)))
-	return g.end(collective.AllGather, g.exchange(s))
+	return g.do(collective.AllGather, func() error {
+		err := collective.CheckGather(collective.AllGather, g.rank, g.rank, g.ranks, len(dst),
+			len(x))
+		if err != nil {
+			return err
+		}
+		copy(dst[g.rank*len(x):], x)
+		g.aim(collective.Bytes(x), allRanks, allRanks, collective.Bytes(dst), 4*len(x))
+		return g.exchange(g.next(collective.Tag(collective.AllGather, 0, 4*len(x))))
+	})
 }
 
 // checkSum refuses a sum that is not defined, or misses ranks.
@@ -207,43 +192,38 @@ func (g *Group) checkSum() error {
 // All x are of the same length. Other ranks than the root do not wait for each other, nor for the
 // root to finish, but for a message of many frames to be on its way.
 func (g *Group) Gather(dst, x []float32, root int) error {
-	if err := g.begin(collective.Gather); err != nil {
-		return err
-	}
-	if root < 0 || root >= g.ranks {
-		return g.end(collective.Gather, collective.BadRoot(root, g.ranks))
-	}
-	if g.rank == root && len(dst) != g.ranks*len(x) {
-		err := collective.BadLength(collective.Gather, len(dst), g.ranks, len(x))
-		return g.end(collective.Gather, err)
-	}
-	s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
-	if g.rank != root {
-		g.aim(collective.Bytes(x), root, noRank, nil, 0)
-	} else {
-		copy(dst[g.rank*len(x):], x)
-		g.aim(nil, noRank, allRanks, collective.Bytes(dst), 4*len(x))
-	}
-	return g.end(collective.Gather, g.exchange(s))
+	return g.do(collective.Gather, func() error {
+		err := collective.CheckGather(collective.Gather, g.rank, root, g.ranks, len(dst), len(x))
+		if err != nil {
+			return err
+		}
+		s := g.next(collective.Tag(collective.Gather, root, 4*len(x)))
+		if g.rank != root {
+			g.aim(collective.Bytes(x), root, noRank, nil, 0)
+		} else {
+			copy(dst[g.rank*len(x):], x)
+			g.aim(nil, noRank, allRanks, collective.Bytes(dst), 4*len(x))
+		}
+		return g.exchange(s)
+	})
 }
 
 // Broadcast sets b on every rank to the root's. All are of the same length. The root does not wait
 // for the others to have read it, but for a message of many frames to be on its way.
 func (g *Group) Broadcast(b []byte, root int) error {
-	if err := g.begin(collective.Broadcast); err != nil {
-		return err
-	}
-	if root < 0 || root >= g.ranks {
-		return g.end(collective.Broadcast, collective.BadRoot(root, g.ranks))
-	}
-	s := g.next(collective.Tag(collective.Broadcast, root, len(b)))
-	if g.rank == root {
-		g.aim(b, allRanks, noRank, nil, 0)
-	} else {
-		g.aim(nil, noRank, noRank, nil, 0)
-		if p := g.byRank[root]; p != nil {
-			p.in, p.wants = b, true
+	return g.do(collective.Broadcast, func() error {
+		if err := collective.CheckRoot(root, g.ranks); err != nil {
+			return err
 		}
-	}
-	return g.end(collective.Broadcast, g.exchange(s))
+		s := g.next(collective.Tag(collective.Broadcast, root, len(b)))
+		if g.rank == root {
+			g.aim(b, allRanks, noRank, nil, 0)
+		} else {
+			g.aim(nil, noRank, noRank, nil, 0)
+			if p := g.byRank[root]; p != nil {
+				p.in, p.wants = b, true
+			}
+		}
+		return g.exchange(s)
+	})
 }

@@ -1,12 +1,10 @@
 package tcp
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,23 +13,15 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
-// The test binary runs itself as the other ranks: the variable holds a role and its arguments.
-const childVariable = "EAGLERAY_TCP_TEST_RANK"
+// TestMain makes the test binary another rank: the words are a role and its arguments.
+func TestMain(m *testing.M) { testchild.Main(m, child) }
 
-func TestMain(m *testing.M) {
-	spec := strings.Fields(os.Getenv(childVariable))
-	if len(spec) == 0 {
-		os.Exit(m.Run())
-	}
-	if err := child(spec[0], spec[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func child(role string, args []string) error {
+func child(spec string) error {
+	words := strings.Fields(spec)
+	role, args := words[0], words[1:]
 	if role == "contest" {
 		return contestArguments(args)
 	}
@@ -75,31 +65,19 @@ func child(role string, args []string) error {
 	}
 	switch role {
 	case "exchange":
-		return errors.Join(exchange(g, numbers[0]), g.Close())
+		return errors.Join(collectivetest.ExchangeUntil(g, numbers[0]), g.Close())
 	case "script":
 		return errors.Join(collectivetest.Script(g, 21, 100, 100_000), g.Close())
 	case "reduce":
-		x := make([]float32, 4)
-		for {
-			if err := g.AllReduce(x); err != nil {
-				return errors.Join(err, g.Close())
-			}
-		}
+		return errors.Join(collectivetest.SumUntil(g, 4), g.Close())
 	}
 	return fmt.Errorf("role %q", role)
 }
 
-type process struct {
-	*exec.Cmd
-	stderr bytes.Buffer
-}
-
 // start runs the test binary as a rank that has the connections as descriptors.
-func start(t testing.TB, conns []net.Conn, spec ...string) *process {
+func start(t testing.TB, conns []net.Conn, spec ...string) *testchild.Process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0])}
-	p.Env = append(os.Environ(), childVariable+"="+strings.Join(spec, " "))
-	p.Stderr = &p.stderr
+	var files []*os.File
 	for _, c := range conns {
 		if c == nil {
 			continue
@@ -110,20 +88,16 @@ func start(t testing.TB, conns []net.Conn, spec ...string) *process {
 		}
 		defer f.Close()
 		defer c.Close()
-		p.ExtraFiles = append(p.ExtraFiles, f)
+		files = append(files, f)
 	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Process.Kill() })
-	return p
+	return testchild.Start(t, strings.Join(spec, " "), files...)
 }
 
 // processes joins rank 0 here and runs the others as processes.
-func processes(t testing.TB, ranks int, role string, o Options) (*Group, []*process) {
+func processes(t testing.TB, ranks int, role string, o Options) (*Group, []*testchild.Process) {
 	t.Helper()
 	conns := mesh(t, ranks, tcpPair)
-	others := make([]*process, ranks)
+	others := make([]*testchild.Process, ranks)
 	for r := 1; r < ranks; r++ {
 		others[r] = start(t, conns[r], role, strconv.Itoa(r), strconv.Itoa(ranks))
 	}
@@ -145,7 +119,7 @@ func TestProcesses(t *testing.T) {
 			}
 			for r, p := range others[1:] {
 				if err := p.Wait(); err != nil {
-					t.Errorf("rank %d: %v: %s", r+1, err, p.stderr.String())
+					t.Errorf("rank %d: %v: %s", r+1, err, p.Stderr.String())
 				}
 			}
 		})
@@ -182,8 +156,8 @@ func TestKilledPeer(t *testing.T) {
 			continue
 		}
 		p.Wait()
-		if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.stderr.String(), left) {
-			t.Errorf("rank %d: exit code %d, %s", r, p.ProcessState.ExitCode(), p.stderr.String())
+		if p.ProcessState.ExitCode() != 1 || !strings.Contains(p.Stderr.String(), left) {
+			t.Errorf("rank %d: exit code %d, %s", r, p.ProcessState.ExitCode(), p.Stderr.String())
 		}
 	}
 	if took := time.Since(died); took > 10*time.Second {
@@ -219,7 +193,7 @@ func TestStoppedPeer(t *testing.T) {
 		}
 		for r := 2; r < ranks; r++ {
 			others[r].Wait()
-			if s := others[r].stderr.String(); !strings.Contains(s, "aborted by rank 0") ||
+			if s := others[r].Stderr.String(); !strings.Contains(s, "aborted by rank 0") ||
 				!strings.Contains(s, "timed out") {
 				t.Errorf("rank %d: %s", r, s)
 			}

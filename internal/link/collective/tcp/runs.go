@@ -19,15 +19,16 @@ import (
 // others.
 func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
 	meanwhile func()) ([]float32, error) {
-	if err := g.begin(collective.AllToAllV); err != nil {
-		return dst[:0], err
-	}
-	clear(got)
-	into, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got}, meanwhile)
-	if err != nil {
-		into = dst[:0]
-	}
-	return into, g.end(collective.AllToAllV, err)
+	into := dst[:0]
+	err := g.do(collective.AllToAllV, func() error {
+		clear(got)
+		all, err := g.allToAll(dst, x, counts, collective.Arrivals{Got: got}, meanwhile)
+		if err == nil {
+			into = all
+		}
+		return err
+	})
+	return into, err
 }
 
 // AllToAll is AllToAllV where this rank knows the lengths of the runs that come: lengths are those,
@@ -35,24 +36,17 @@ func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
 // The parts of ranks without a connection
 // stay as they are.
 func (g *Group) AllToAll(dst, x []float32, counts, lengths []int) error {
-	if err := g.begin(collective.AllToAll); err != nil {
+	return g.do(collective.AllToAll, func() error {
+		in := collective.Arrivals{Got: lengths, Known: true}
+		_, err := g.allToAll(dst, x, counts, in, nil)
 		return err
-	}
-	err := collective.CheckRuns(lengths, g.ranks, len(dst))
-	if err == nil {
-		_, err = g.allToAll(dst, x, counts, collective.Arrivals{Got: lengths, Known: true},
-			nil)
-	}
-	return g.end(collective.AllToAll, err)
+	})
 }
 
 func (g *Group) allToAll(dst, x []float32, counts []int, in collective.Arrivals,
 	meanwhile func()) ([]float32, error) {
-	if err := collective.CheckRuns(counts, g.ranks, len(x)); err != nil {
+	if err := in.Check(len(dst), counts, g.ranks, len(x)); err != nil {
 		return nil, err
-	}
-	if len(in.Got) != g.ranks {
-		return nil, collective.CheckRuns(in.Got, g.ranks, 0)
 	}
 	s, now := g.next(collective.Tag(in.Op(), 0, 0)), time.Now()
 	own := g.sendRuns(x, counts, s, now)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/collective"
 	"github.com/eagleray/eagleray/internal/link/collective/collectivetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestRunsOfManyRanks has groups of any number of ranks exchange runs of any lengths.
@@ -25,14 +26,8 @@ func TestRunsOfManyRanks(t *testing.T) {
 		for _, ranks := range []int{3, 5, 12} {
 			t.Run(fmt.Sprintf("%s, %d ranks", name, ranks), func(t *testing.T) {
 				gs := group(t, ranks, l, Options{})
-				r := rand.New(rand.NewPCG(9, uint64(ranks)))
-				for range 24 / ranks {
-					n, seed := r.IntN(1<<r.IntN(20)), r.Uint64()
-					lengths := collectivetest.RandomRuns(ranks, n, seed)
-					collectivetest.Must(t, collectivetest.Each(gs, func(g *Group) error {
-						return collectivetest.ThereAndBack(g, lengths, seed)
-					}))
-				}
+				collectivetest.ManyRuns(t, gs, 24/ranks,
+					func(r *rand.Rand) int { return 1 << r.IntN(20) })
 			})
 		}
 	}
@@ -59,18 +54,6 @@ func TestLateRuns(t *testing.T) {
 				return nil
 			}))
 		})
-	}
-}
-
-// exchange does all-to-alls of runs of n elements until one fails.
-func exchange(g *Group, n int) error {
-	counts := slices.Repeat([]int{n}, g.ranks)
-	x, got := make([]float32, n*g.ranks), make([]int, g.ranks)
-	for dst := []float32(nil); ; {
-		var err error
-		if dst, err = g.AllToAllV(dst, x, counts, got, nil); err != nil {
-			return err
-		}
 	}
 }
 
@@ -104,7 +87,7 @@ func TestKilledInRuns(t *testing.T) {
 				const ranks = 4
 				conns := mesh(t, ranks, tcpPair)
 				victim := start(t, conns[1], "die", "1", "4", strconv.Itoa(n), strconv.Itoa(sent))
-				var others []*process
+				var others []*testchild.Process
 				for r := 2; r < ranks; r++ {
 					others = append(others, start(t, conns[r], "exchange", strconv.Itoa(r), "4",
 						strconv.Itoa(n)))
@@ -115,9 +98,9 @@ func TestKilledInRuns(t *testing.T) {
 				}
 				defer g.Close()
 				ended := make(chan error, 1)
-				go func() { ended <- exchange(g, n) }()
+				go func() { ended <- collectivetest.ExchangeUntil(g, n) }()
 				if err := victim.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-					t.Fatalf("the victim: %v: %s", err, victim.stderr.String())
+					t.Fatalf("the victim: %v: %s", err, victim.Stderr.String())
 				}
 				died := time.Now()
 				const left = "waiting for rank 1: rank has left the group"
@@ -127,7 +110,7 @@ func TestKilledInRuns(t *testing.T) {
 				}
 				for i, p := range others {
 					p.Wait()
-					code, said := p.ProcessState.ExitCode(), p.stderr.String()
+					code, said := p.ProcessState.ExitCode(), p.Stderr.String()
 					if code != 1 || !strings.Contains(said, left) {
 						t.Errorf("rank %d: exit code %d, %s", i+2, code, said)
 					}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -20,22 +19,12 @@ import (
 
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/link/queue/queuetest"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
-// The test binary runs itself as ranks, and as a driver to be killed: the variable holds a role and
-// its numbers.
-const childVariable = "EAGLERAY_RING_TEST"
-
-func TestMain(m *testing.M) {
-	spec := os.Getenv(childVariable)
-	if spec == "" {
-		os.Exit(m.Run())
-	}
-	if err := child(spec); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+// TestMain makes the test binary a rank, or a driver to be killed: the words are a role and its
+// numbers.
+func TestMain(m *testing.M) { testchild.Main(m, child) }
 
 func child(spec string) error {
 	var role string
@@ -76,28 +65,23 @@ func child(spec string) error {
 }
 
 type process struct {
-	*exec.Cmd
-	stderr bytes.Buffer
+	*testchild.Process
 	stdout io.Reader
 }
 
 func start(t testing.TB, f *os.File, role string, rank, seed int) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0])}
-	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", childVariable, role, rank, seed))
+	var files []*os.File
 	if f != nil {
-		p.ExtraFiles = []*os.File{f}
+		files = append(files, f)
 	}
-	p.Stderr = &p.stderr
+	p := &process{Process: testchild.New(t, fmt.Sprint(role, " ", rank, " ", seed), files...)}
 	stdin, err := p.StdinPipe()
 	must(t, err)
 	p.stdout, err = p.StdoutPipe()
 	must(t, err)
 	must(t, p.Start())
-	t.Cleanup(func() {
-		p.Process.Kill()
-		stdin.Close()
-	})
+	t.Cleanup(func() { stdin.Close() })
 	return p
 }
 
@@ -192,7 +176,7 @@ func TestStream(t *testing.T) {
 			}
 			for rank, p := range ps {
 				if err := p.Wait(); err != nil {
-					t.Errorf("rank %d: %v: %s", rank, err, p.stderr.String())
+					t.Errorf("rank %d: %v: %s", rank, err, p.Stderr.String())
 				}
 			}
 		})
@@ -222,7 +206,7 @@ func TestStoppedReader(t *testing.T) {
 	for i := range 50 {
 		exchange(t, d, i, 2)
 	}
-	must(t, slow.Process.Signal(syscall.SIGSTOP))
+	must(t, slow.Cmd.Process.Signal(syscall.SIGSTOP))
 	sent, got := 0, [2]int{}
 	for err = nil; err == nil; {
 		if err = d.Send(pattern(sent, 500), time.Now().Add(time.Second)); err != nil {
@@ -247,7 +231,7 @@ func TestStoppedReader(t *testing.T) {
 	if n, _ := d.Lag(1); n != uint64(sent-got[1]) || got[0] != sent {
 		t.Errorf("rank 1 lags by %d of %d records, rank 0 answered %d", n, sent, got[0])
 	}
-	must(t, slow.Process.Signal(syscall.SIGCONT))
+	must(t, slow.Cmd.Process.Signal(syscall.SIGCONT))
 	for got[1] < sent {
 		rank, record, err := d.Recv(soon())
 		must(t, err)
@@ -274,7 +258,7 @@ func TestKilledReader(t *testing.T) {
 	for d.in[1].sent.Load() == d.in[1].head {
 		time.Sleep(time.Millisecond)
 	}
-	must(t, victim.Process.Kill())
+	must(t, victim.Cmd.Process.Kill())
 	victim.Wait()
 	const more = 500
 	sender := make(chan error, 1)
@@ -332,8 +316,8 @@ func TestKilledDriver(t *testing.T) {
 		p := start(t, nil, "driver", 2, 0)
 		line, err := bufio.NewReader(p.stdout).ReadString('\n')
 		must(t, err)
-		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%s", p.Process.Pid, strings.TrimSpace(line)),
-			os.O_RDWR, 0)
+		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%s", p.Cmd.Process.Pid,
+			strings.TrimSpace(line)), os.O_RDWR, 0)
 		must(t, err)
 		var wg sync.WaitGroup
 		var rs []*Rank
@@ -364,7 +348,7 @@ func TestKilledDriver(t *testing.T) {
 				t.Fatal("the ranks do not get records")
 			}
 		}
-		must(t, p.Process.Kill())
+		must(t, p.Cmd.Process.Kill())
 		p.Wait()
 		time.Sleep(10 * time.Millisecond)
 		for _, r := range rs {

@@ -13,9 +13,6 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain/rules"
 )
 
-// maxDepth bounds the nesting of groups, and so the recursion.
-const maxDepth = 1000
-
 // Compile adds the symbols of a grammar to g, which becomes Scannerless, and returns that of its
 // root with the place of the root as "line:column". special is the id of the special token with a
 // text. An error is a *cfg.Error.
@@ -28,14 +25,14 @@ func Compile(
 	text string, g *cfg.Grammar, special func(string) (int32, bool),
 ) (cfg.Sym, string, error) {
 	g.Mode = cfg.Scannerless
-	p := parser{src: text, g: g, special: special}
+	p := parser{Cursor: rules.Cursor{Src: text}, g: g, special: special}
 	var list []rules.Rule
 	root := 0
-	for p.blank(); p.at < len(p.src) && p.err == nil; {
-		r := rules.Rule{At: p.at}
+	for p.blank(); p.At < len(p.Src) && p.Err == nil; {
+		r := rules.Rule{At: p.At}
 		r.Name = p.name()
-		if p.blank(); r.Name == "" || !p.take("::=") {
-			p.fail("a rule, name ::= …, is expected")
+		if p.blank(); r.Name == "" || !p.Take("::=") {
+			p.Fail("a rule, name ::= …, is expected")
 			break
 		}
 		if r.Body = p.alternatives(); r.Name == "root" {
@@ -44,53 +41,31 @@ func Compile(
 		list = append(list, r)
 	}
 	src := rules.Source(text)
-	if p.err != nil {
-		return cfg.None, "", p.err
+	if p.Err != nil {
+		return cfg.None, "", p.Err
 	}
 	s, err := rules.Emit(g, src, list, "root", regex.Empty)
 	return s, src.Place(root), err
 }
 
 type parser struct {
-	src     string
-	at      int
-	depth   int
+	rules.Cursor
 	g       *cfg.Grammar
 	special func(string) (int32, bool)
-	err     error
-}
-
-func (p *parser) fail(format string, args ...any) {
-	if p.err == nil {
-		p.err = rules.Source(p.src).Fail(cfg.GrammarSyntax, p.at, format, args...)
-	}
-	p.at = len(p.src)
 }
 
 // blank goes over white space and comments.
 func (p *parser) blank() {
-	for p.at < len(p.src) {
-		switch c := p.src[p.at]; {
+	for p.At < len(p.Src) {
+		switch c := p.Src[p.At]; {
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
-			p.at++
+			p.At++
 		case c == '#':
-			if i := strings.IndexByte(p.src[p.at:], '\n'); i >= 0 {
-				p.at += i
-			} else {
-				p.at = len(p.src)
-			}
+			p.Line()
 		default:
 			return
 		}
 	}
-}
-
-func (p *parser) take(s string) bool {
-	if strings.HasPrefix(p.src[p.at:], s) {
-		p.at += len(s)
-		return true
-	}
-	return false
 }
 
 func isName(c byte) bool {
@@ -100,54 +75,49 @@ func isName(c byte) bool {
 
 // name reads a name; one that begins like a number or with a dot is none.
 func (p *parser) name() string {
-	from := p.at
-	if p.at < len(p.src) && p.src[p.at] == '.' {
+	from := p.At
+	if p.At < len(p.Src) && p.Src[p.At] == '.' {
 		return ""
 	}
-	for p.at < len(p.src) && isName(p.src[p.at]) {
-		p.at++
+	for p.At < len(p.Src) && isName(p.Src[p.At]) {
+		p.At++
 	}
-	return p.src[from:p.at]
+	return p.Src[from:p.At]
 }
 
 // starts says whether a rule starts here.
 func (p *parser) starts() bool {
-	from := p.at
-	defer func() { p.at = from }()
+	from := p.At
+	defer func() { p.At = from }()
 	if p.name() == "" {
 		return false
 	}
 	p.blank()
-	return strings.HasPrefix(p.src[p.at:], "::=")
+	return strings.HasPrefix(p.Src[p.At:], "::=")
 }
 
 func (p *parser) alternatives() *rules.Expr {
-	x := &rules.Expr{Kind: rules.Alt, At: p.at}
-	if p.depth++; p.depth > maxDepth {
-		p.fail("more than %d nested groups", maxDepth)
-	}
+	at, subs := p.At, []*rules.Expr(nil)
+	p.Nest("groups")
 	for {
-		x.Subs = append(x.Subs, p.sequence())
-		if p.blank(); !p.take("|") {
+		subs = append(subs, p.sequence())
+		if p.blank(); !p.Take("|") {
 			break
 		}
 	}
-	p.depth--
-	if len(x.Subs) == 1 {
-		return x.Subs[0]
-	}
-	return x
+	p.Depth--
+	return rules.Of(rules.Alt, at, subs)
 }
 
 func (p *parser) sequence() *rules.Expr {
-	x := &rules.Expr{Kind: rules.Seq, At: p.at}
-	for p.err == nil {
-		if p.blank(); p.at >= len(p.src) || strings.IndexByte("|)", p.src[p.at]) >= 0 ||
+	x := &rules.Expr{Kind: rules.Seq, At: p.At}
+	for p.Err == nil {
+		if p.blank(); p.At >= len(p.Src) || strings.IndexByte("|)", p.Src[p.At]) >= 0 ||
 			p.starts() {
 			break
 		}
 		item := p.item()
-		if p.err != nil {
+		if p.Err != nil {
 			break
 		}
 		x.Subs = append(x.Subs, p.repeated(item))
@@ -156,31 +126,30 @@ func (p *parser) sequence() *rules.Expr {
 }
 
 func (p *parser) item() *rules.Expr {
-	at := p.at
+	at := p.At
 	pattern := func(ex regex.Ex, size int) *rules.Expr {
 		return &rules.Expr{Kind: rules.Pattern, At: at, Ex: ex, Size: size}
 	}
 	b := p.g.B
-	switch c := p.src[p.at]; {
+	switch c := p.Src[p.At]; {
 	case c == '"' || c == '\'':
 		s := p.quoted(c)
 		return pattern(b.Lit(s), len(s))
 	case c == '[':
 		return pattern(p.class(), 1)
 	case c == '.':
-		p.at++
+		p.At++
 		return pattern(b.AnyRune(), 1)
 	case c == '(':
-		p.at++
-		if p.take("=") {
-			p.at = at
-			p.err = rules.Source(p.src).Fail(cfg.GrammarUnsupported, at,
-				"look-ahead is not supported")
+		p.At++
+		if p.Take("=") {
+			p.At = at
+			p.Refuse("look-ahead")
 			return nil
 		}
 		x := p.alternatives()
-		if p.blank(); p.err == nil && !p.take(")") {
-			p.fail("missing )")
+		if p.blank(); p.Err == nil && !p.Take(")") {
+			p.Fail("missing )")
 		}
 		return &rules.Expr{Kind: rules.Seq, At: at, Subs: []*rules.Expr{x}}
 	case c == '<' || c == '!':
@@ -188,84 +157,59 @@ func (p *parser) item() *rules.Expr {
 	case isName(c):
 		return &rules.Expr{Kind: rules.Ref, At: at, Name: p.name()}
 	}
-	r, _ := utf8.DecodeRuneInString(p.src[p.at:])
-	p.fail("%q is not expected", r)
+	r, _ := utf8.DecodeRuneInString(p.Src[p.At:])
+	p.Fail("%q is not expected", r)
 	return nil
 }
 
 // repeated reads the counts after an item.
 func (p *parser) repeated(x *rules.Expr) *rules.Expr {
-	for p.err == nil {
+	depth := p.Depth
+	for p.Err == nil {
 		p.blank()
 		lo, hi := 0, regex.Inf
 		switch {
-		case p.take("*"):
-		case p.take("+"):
+		case p.Take("*"):
+		case p.Take("+"):
 			lo = 1
-		case p.take("?"):
+		case p.Take("?"):
 			hi = 1
-		case p.take("{"):
-			p.blank()
-			var some, bounded bool
-			lo, some = p.number()
-			if p.blank(); p.take(",") {
-				p.blank()
-				if hi, bounded = p.number(); !bounded {
-					hi = regex.Inf
-				}
-			} else {
-				hi = lo
-			}
-			if p.blank(); !some && !bounded || !p.take("}") {
-				p.fail("a count, {m}, {m,}, {,n} or {m,n}, is expected")
-			} else if hi >= 0 && hi < lo {
-				p.fail("a count of at least %d and at most %d", lo, hi)
-			}
+		case p.Take("{"):
+			lo, hi = p.Count(p.blank)
 		default:
+			p.Depth = depth
 			return x
 		}
-		x = &rules.Expr{Kind: rules.Rep, At: x.At, Subs: []*rules.Expr{x}, Min: lo, Max: hi}
-		if p.depth++; p.depth > maxDepth {
-			p.fail("more than %d nested counts", maxDepth)
-		}
-		defer func() { p.depth-- }()
+		x = p.Repeat(x, lo, hi)
 	}
 	return x
 }
 
-func (p *parser) number() (n int, ok bool) {
-	for p.at < len(p.src) && p.src[p.at] >= '0' && p.src[p.at] <= '9' {
-		n, ok = min(n*10+int(p.src[p.at]-'0'), 1<<31-1), true
-		p.at++
-	}
-	return n, ok
-}
-
 func (p *parser) quoted(quote byte) string {
 	var s strings.Builder
-	for p.at++; p.at < len(p.src) && p.src[p.at] != quote; {
-		if p.src[p.at] == '\n' {
+	for p.At++; p.At < len(p.Src) && p.Src[p.At] != quote; {
+		if p.Src[p.At] == '\n' {
 			break
 		}
 		s.WriteRune(p.char())
 	}
-	if p.at >= len(p.src) || p.src[p.at] != quote {
-		p.fail("missing %c", quote)
+	if p.At >= len(p.Src) || p.Src[p.At] != quote {
+		p.Fail("missing %c", quote)
 		return ""
 	}
-	p.at++
+	p.At++
 	return s.String()
 }
 
 // char reads a character of a literal or a class.
 func (p *parser) char() rune {
-	r, n := utf8.DecodeRuneInString(p.src[p.at:])
-	p.at += n
-	if r != '\\' || p.at >= len(p.src) {
+	r, n := utf8.DecodeRuneInString(p.Src[p.At:])
+	p.At += n
+	if r != '\\' || p.At >= len(p.Src) {
 		return r
 	}
-	c := p.src[p.at]
-	p.at++
+	c := p.Src[p.At]
+	p.At++
 	digits := 0
 	switch c {
 	case 'n':
@@ -282,40 +226,40 @@ func (p *parser) char() rune {
 		digits = 8
 	default:
 		if c >= 0x80 || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
-			p.at--
-			p.fail(`unknown escape \%c`, c)
+			p.At--
+			p.Fail(`unknown escape \%c`, c)
 		}
 		return rune(c)
 	}
-	if p.at+digits <= len(p.src) {
-		v, err := strconv.ParseUint(p.src[p.at:p.at+digits], 16, 32)
+	if p.At+digits <= len(p.Src) {
+		v, err := strconv.ParseUint(p.Src[p.At:p.At+digits], 16, 32)
 		if r := rune(v); err == nil && v <= utf8.MaxRune && utf8.ValidRune(r) {
-			p.at += digits
+			p.At += digits
 			return r
 		}
 	}
-	p.fail(`\%c without %d digits of a character`, c, digits)
+	p.Fail(`\%c without %d digits of a character`, c, digits)
 	return 0
 }
 
 func (p *parser) class() regex.Ex {
-	p.at++
-	negated := p.take("^")
+	p.At++
+	negated := p.Take("^")
 	var set []rune
 	for {
-		if p.at >= len(p.src) || p.src[p.at] == '\n' {
-			p.fail("missing ]")
+		if p.At >= len(p.Src) || p.Src[p.At] == '\n' {
+			p.Fail("missing ]")
 			return regex.Empty
 		}
-		if p.take("]") {
+		if p.Take("]") {
 			break
 		}
 		lo := p.char()
 		hi := lo
-		if p.at+1 < len(p.src) && p.src[p.at] == '-' && p.src[p.at+1] != ']' {
-			p.at++
-			if hi = p.char(); hi < lo && p.err == nil {
-				p.fail("a range from %q to %q", lo, hi)
+		if p.At+1 < len(p.Src) && p.Src[p.At] == '-' && p.Src[p.At+1] != ']' {
+			p.At++
+			if hi = p.char(); hi < lo && p.Err == nil {
+				p.Fail("a range from %q to %q", lo, hi)
 			}
 		}
 		set = append(set, lo, hi)
@@ -328,31 +272,31 @@ func (p *parser) class() regex.Ex {
 
 // token reads <text>, <[id]>, and either after an exclamation mark.
 func (p *parser) token() *rules.Expr {
-	at := p.at
-	not := p.take("!")
-	if !p.take("<") {
-		p.fail("%q is not expected", p.src[at])
+	at := p.At
+	not := p.Take("!")
+	if !p.Take("<") {
+		p.Fail("%q is not expected", p.Src[at])
 		return nil
 	}
-	end := strings.IndexByte(p.src[p.at:], '>')
+	end := strings.IndexByte(p.Src[p.At:], '>')
 	if end < 0 {
-		p.fail("missing >")
+		p.Fail("missing >")
 		return nil
 	}
-	inner := p.src[p.at : p.at+end]
-	p.at += end + 1
+	inner := p.Src[p.At : p.At+end]
+	p.At += end + 1
 	var id int32
 	if number, ok := strings.CutPrefix(inner, "["); ok {
 		v, err := strconv.ParseInt(strings.TrimSuffix(number, "]"), 10, 32)
 		if err != nil || v < 0 {
-			p.at = at
-			p.fail("<[…]> without the id of a token")
+			p.At = at
+			p.Fail("<[…]> without the id of a token")
 			return nil
 		}
 		id = int32(v)
 	} else if id, ok = p.special("<" + inner + ">"); !ok {
-		p.at = at
-		p.fail("there is no token <%s>", inner)
+		p.At = at
+		p.Fail("there is no token <%s>", inner)
 		return nil
 	}
 	if !not {

@@ -14,21 +14,21 @@ import (
 
 // quoted reads "…", with the escapes of Python and JSON.
 func (p *parser) quoted() string {
-	from := p.at
-	for p.at++; p.at < len(p.src) && p.src[p.at] != '"' && p.src[p.at] != '\n'; p.at++ {
-		if p.src[p.at] == '\\' {
-			p.at++
+	from := p.At
+	for p.At++; p.At < len(p.Src) && p.Src[p.At] != '"' && p.Src[p.At] != '\n'; p.At++ {
+		if p.Src[p.At] == '\\' {
+			p.At++
 		}
 	}
-	if p.at >= len(p.src) || p.src[p.at] != '"' {
-		p.fail(`missing "`)
+	if p.At >= len(p.Src) || p.Src[p.At] != '"' {
+		p.Fail(`missing "`)
 		return ""
 	}
-	p.at++
-	s, err := strconv.Unquote(p.src[from:p.at])
-	if err != nil && json.Unmarshal([]byte(p.src[from:p.at]), &s) != nil || !utf8.ValidString(s) {
-		p.at = from
-		p.fail("a text with an unknown escape")
+	p.At++
+	s, err := strconv.Unquote(p.Src[from:p.At])
+	if err != nil && json.Unmarshal([]byte(p.Src[from:p.At]), &s) != nil || !utf8.ValidString(s) {
+		p.At = from
+		p.Fail("a text with an unknown escape")
 	}
 	return s
 }
@@ -36,81 +36,81 @@ func (p *parser) quoted() string {
 // span reads the end of "a".."z".
 func (p *parser) span(from string) regex.Ex {
 	to := ""
-	if p.peek(`"`) {
+	if p.Peek(`"`) {
 		to = p.quoted()
 	}
 	lo, n := utf8.DecodeRuneInString(from)
 	hi, m := utf8.DecodeRuneInString(to)
-	if p.err == nil && (n == 0 || n != len(from) || m == 0 || m != len(to) || lo > hi) {
-		p.fail("a range is of two characters")
+	if p.Err == nil && (n == 0 || n != len(from) || m == 0 || m != len(to) || lo > hi) {
+		p.Fail("a range is of two characters")
 	}
 	return p.g.B.Runes(lo, hi)
 }
 
 // slashes reads /…/ and its flags.
 func (p *parser) slashes() regex.Ex {
-	from := p.at
+	from := p.At
 	inClass := false
-	for p.at++; p.at < len(p.src) && p.src[p.at] != '\n'; p.at++ {
-		switch c := p.src[p.at]; {
+	for p.At++; p.At < len(p.Src) && p.Src[p.At] != '\n'; p.At++ {
+		switch c := p.Src[p.At]; {
 		case c == '\\':
-			p.at++
+			p.At++
 		case c == '[':
 			inClass = true
 		case c == ']':
 			inClass = false
 		}
-		if p.at < len(p.src) && p.src[p.at] == '/' && !inClass && p.src[p.at-1] != '\\' {
+		if p.At < len(p.Src) && p.Src[p.At] == '/' && !inClass && p.Src[p.At-1] != '\\' {
 			break
 		}
 	}
-	if p.at >= len(p.src) || p.src[p.at] != '/' {
-		p.at = from
-		p.fail("missing / at the end of a pattern")
+	if p.At >= len(p.Src) || p.Src[p.At] != '/' {
+		p.At = from
+		p.Fail("missing / at the end of a pattern")
 		return regex.Empty
 	}
-	text := p.src[from+1 : p.at]
-	p.at++
+	text := p.Src[from+1 : p.At]
+	p.At++
 	var s regex.Syntax
-	for p.at < len(p.src) && p.src[p.at] >= 'a' && p.src[p.at] <= 'z' {
-		switch p.src[p.at] {
+	for p.At < len(p.Src) && p.Src[p.At] >= 'a' && p.Src[p.At] <= 'z' {
+		switch p.Src[p.At] {
 		case 'i':
 			s.IgnoreCase = true
 		case 's':
 			s.DotAll = true
 		case 'u':
 		default:
-			p.refuse("the flag " + p.src[p.at:p.at+1] + " of a pattern")
+			p.Refuse("the flag " + p.Src[p.At:p.At+1] + " of a pattern")
 			return regex.Empty
 		}
-		p.at++
+		p.At++
 	}
-	back := p.at
-	p.at = from
+	back := p.At
+	p.At = from
 	x := p.pattern(text, s)
-	if p.err == nil {
-		p.at = back
+	if p.Err == nil {
+		p.At = back
 	}
 	return x
 }
 
 // token reads <text> and <[ids]>.
 func (p *parser) token() *rules.Expr {
-	at := p.at
-	end := strings.IndexByte(p.src[at:], '>')
+	at := p.At
+	end := strings.IndexByte(p.Src[at:], '>')
 	if end < 0 {
-		p.fail("missing >")
+		p.Fail("missing >")
 		return nil
 	}
-	inner := p.src[at+1 : at+end]
-	p.at += end + 1
+	inner := p.Src[at+1 : at+end]
+	p.At += end + 1
 	symbol := func(s cfg.Sym) *rules.Expr { return &rules.Expr{Kind: rules.Symbol, At: at, Sym: s} }
 	list, bracketed := strings.CutPrefix(inner, "[")
 	if !bracketed {
 		id, ok := p.h.Special("<" + inner + ">")
 		if !ok {
-			p.at = at
-			p.fail("there is no token <%s>", inner)
+			p.At = at
+			p.Fail("there is no token <%s>", inner)
 			return nil
 		}
 		return symbol(p.g.Tokens(id))
@@ -129,8 +129,8 @@ func (p *parser) token() *rules.Expr {
 		a, err := strconv.ParseInt(strings.TrimSpace(lo), 10, 32)
 		b, err2 := strconv.ParseInt(strings.TrimSpace(hi), 10, 32)
 		if err != nil || err2 != nil || a < 0 || b < a || b-a > 1<<20 {
-			p.at = at
-			p.fail("<[…]> without the ids of tokens")
+			p.At = at
+			p.Fail("<[…]> without the ids of tokens")
 			return nil
 		}
 		for ; a <= b; a++ {
@@ -146,24 +146,24 @@ func (p *parser) token() *rules.Expr {
 // json reads the schema after %json.
 func (p *parser) json() *rules.Expr {
 	p.blank(true)
-	at := p.at
-	d := json.NewDecoder(strings.NewReader(p.src[p.at:]))
+	at := p.At
+	d := json.NewDecoder(strings.NewReader(p.Src[p.At:]))
 	var schema json.RawMessage
 	if err := d.Decode(&schema); err != nil {
-		p.fail("%%json without a schema")
+		p.Fail("%%json without a schema")
 		return nil
 	}
-	p.at += int(d.InputOffset())
+	p.At += int(d.InputOffset())
 	s, err := p.h.Schema(string(schema))
 	var e *cfg.Error
-	if errors.As(err, &e) && p.err == nil {
+	if errors.As(err, &e) && p.Err == nil {
 		copied := *e
-		at := rules.Source(p.src).Fail("", at, "")
+		at := rules.Source(p.Src).Fail("", at, "")
 		copied.Line, copied.Column = at.Line, at.Column
 		copied.Reason = "in the schema, at " + e.Pointer + ": " + e.Reason
-		p.err = &copied
-	} else if err != nil && p.err == nil {
-		p.err = err
+		p.Err = &copied
+	} else if err != nil && p.Err == nil {
+		p.Err = err
 	}
 	return &rules.Expr{Kind: rules.Symbol, At: at, Sym: s}
 }
@@ -190,8 +190,8 @@ func (p *parser) common() {
 	for as, name := range p.imports {
 		text, ok := commonTerminals[name]
 		if !ok {
-			p.at = max(strings.Index(p.src, name), 0)
-			p.error(cfg.GrammarUndefined, "there is no terminal common.%s", name)
+			p.At = max(strings.Index(p.Src, name), 0)
+			p.Error(cfg.GrammarUndefined, "there is no terminal common.%s", name)
 			return
 		}
 		x := p.pattern(text, regex.Syntax{})

@@ -13,9 +13,6 @@ import (
 	"github.com/eagleray/eagleray/internal/text/constrain/rules"
 )
 
-// maxDepth bounds the nesting of groups, and so the recursion.
-const maxDepth = 1000
-
 // Host has what the text of a grammar refers to.
 type Host struct {
 	// Special is the id of the special token with a text.
@@ -34,15 +31,15 @@ type Host struct {
 // have the attribute [lazy]: it then ends as soon as it can. Templates, priorities, %declare,
 // %override, %extend and other attributes are refused by name.
 func Compile(text string, g *cfg.Grammar, h Host) (cfg.Sym, string, error) {
-	p := parser{src: text, g: g, h: h}
+	p := parser{Cursor: rules.Cursor{Src: text}, g: g, h: h}
 	p.statements()
-	if p.err != nil {
-		return cfg.None, "", p.err
+	if p.Err != nil {
+		return cfg.None, "", p.Err
 	}
 	src := rules.Source(text)
 	p.common()
-	if p.err != nil {
-		return cfg.None, "", p.err
+	if p.Err != nil {
+		return cfg.None, "", p.Err
 	}
 	ignored, err := p.ignoredText(src)
 	if err != nil {
@@ -59,56 +56,26 @@ func Compile(text string, g *cfg.Grammar, h Host) (cfg.Sym, string, error) {
 }
 
 type parser struct {
-	src     string
-	at      int
-	depth   int
+	rules.Cursor
 	g       *cfg.Grammar
 	h       Host
 	list    []rules.Rule
 	ignores []*rules.Expr
 	imports map[string]string // by the name here
-	err     error
-}
-
-func (p *parser) error(code, format string, args ...any) {
-	if p.err == nil {
-		p.err = rules.Source(p.src).Fail(code, p.at, format, args...)
-	}
-	p.at = len(p.src)
-}
-
-func (p *parser) fail(format string, args ...any) { p.error(cfg.GrammarSyntax, format, args...) }
-
-func (p *parser) refuse(what string) {
-	p.error(cfg.GrammarUnsupported, "%s is not supported", what)
-}
-
-func (p *parser) peek(s string) bool { return strings.HasPrefix(p.src[p.at:], s) }
-
-func (p *parser) take(s string) bool {
-	if p.peek(s) {
-		p.at += len(s)
-		return true
-	}
-	return false
 }
 
 // blank goes over white space and comments; lines too, if the text goes on over them.
 func (p *parser) blank(lines bool) {
-	for p.at < len(p.src) {
-		switch c := p.src[p.at]; {
-		case c == ' ' || c == '\t' || c == '\r' || c == '\\' && p.peek("\\\n"):
-			p.at++
+	for p.At < len(p.Src) {
+		switch c := p.Src[p.At]; {
+		case c == ' ' || c == '\t' || c == '\r' || c == '\\' && p.Peek("\\\n"):
+			p.At++
 		case c == '\n' && lines:
-			p.at++
-		case c == '\n' && p.at > 0 && p.src[p.at-1] == '\\':
-			p.at++
-		case c == '#' || p.peek("//"):
-			if i := strings.IndexByte(p.src[p.at:], '\n'); i >= 0 {
-				p.at += i
-			} else {
-				p.at = len(p.src)
-			}
+			p.At++
+		case c == '\n' && p.At > 0 && p.Src[p.At-1] == '\\':
+			p.At++
+		case c == '#' || p.Peek("//"):
+			p.Line()
 		default:
 			return
 		}
@@ -120,12 +87,12 @@ func isName(c byte) bool {
 }
 
 func (p *parser) name() string {
-	from := p.at
-	for p.at < len(p.src) && (isName(p.src[p.at]) || p.src[p.at] == '-' && p.at > from &&
-		!p.peek("->")) {
-		p.at++
+	from := p.At
+	for p.At < len(p.Src) && (isName(p.Src[p.At]) || p.Src[p.At] == '-' && p.At > from &&
+		!p.Peek("->")) {
+		p.At++
 	}
-	return p.src[from:p.at]
+	return p.Src[from:p.At]
 }
 
 // isTerminal says whether a name is of a terminal: its first letter is a capital.
@@ -136,31 +103,31 @@ func isTerminal(name string) bool {
 
 func (p *parser) statements() {
 	p.imports = map[string]string{}
-	for p.blank(true); p.at < len(p.src) && p.err == nil; p.blank(true) {
-		if p.peek("%") {
+	for p.blank(true); p.At < len(p.Src) && p.Err == nil; p.blank(true) {
+		if p.Peek("%") {
 			p.directive()
 			continue
 		}
-		p.take("?")
-		p.take("!")
-		r := rules.Rule{At: p.at}
+		p.Take("?")
+		p.Take("!")
+		r := rules.Rule{At: p.At}
 		r.Name = p.name()
 		r.Terminal = isTerminal(r.Name)
 		switch {
 		case r.Name == "":
-			p.fail("a rule, name: …, is expected")
-		case p.peek("{"):
-			p.refuse("a template")
-		case p.peek("."):
-			p.refuse("a priority")
+			p.Fail("a rule, name: …, is expected")
+		case p.Peek("{"):
+			p.Refuse("a template")
+		case p.Peek("."):
+			p.Refuse("a priority")
 		}
 		lazy := p.attributes()
-		if p.blank(false); p.err == nil && !p.take(":") {
-			p.fail("missing : after %s", r.Name)
+		if p.blank(false); p.Err == nil && !p.Take(":") {
+			p.Fail("missing : after %s", r.Name)
 		}
 		r.Body = p.alternatives()
-		if p.blank(false); p.err == nil && p.at < len(p.src) && p.src[p.at] != '\n' {
-			p.fail("the end of the line is expected")
+		if p.blank(false); p.Err == nil && p.At < len(p.Src) && p.Src[p.At] != '\n' {
+			p.Fail("the end of the line is expected")
 		}
 		if lazy {
 			r.Body, r.Terminal = &rules.Expr{Kind: rules.Lazy, At: r.At,
@@ -172,90 +139,88 @@ func (p *parser) statements() {
 
 // attributes reads the […] after the name of a rule.
 func (p *parser) attributes() (lazy bool) {
-	if p.blank(false); !p.take("[") {
+	if p.blank(false); !p.Take("[") {
 		return false
 	}
-	for p.err == nil {
+	for p.Err == nil {
 		p.blank(true)
 		switch name := p.name(); name {
 		case "lazy":
 			lazy = true
 		case "capture":
-			if p.blank(true); p.take("=") {
+			if p.blank(true); p.Take("=") {
 				p.blank(true)
-				if p.peek(`"`) {
+				if p.Peek(`"`) {
 					p.quoted()
 				} else {
 					p.name()
 				}
 			}
 		default:
-			p.refuse("the attribute " + name)
+			p.Refuse("the attribute " + name)
 		}
-		if p.blank(true); p.take("]") {
+		if p.blank(true); p.Take("]") {
 			return lazy
 		}
-		if p.err == nil && !p.take(",") {
-			p.fail("missing ]")
+		if p.Err == nil && !p.Take(",") {
+			p.Fail("missing ]")
 		}
 	}
 	return lazy
 }
 
 func (p *parser) directive() {
-	at := p.at
-	p.at++
+	at := p.At
+	p.At++
 	switch word := p.name(); word {
 	case "ignore":
 		p.blank(false)
 		p.ignores = append(p.ignores, p.alternatives())
 	case "import":
 		p.blank(false)
-		if module := p.name(); p.err == nil && module != "common" {
-			p.refuse("an import from another module than common")
+		if module := p.name(); p.Err == nil && module != "common" {
+			p.Refuse("an import from another module than common")
 		}
 		p.imported()
 	default:
-		p.at = at
-		p.refuse("the directive %" + word)
+		p.At = at
+		p.Refuse("the directive %" + word)
 	}
 }
 
 // imported reads what follows the name of a module: .NAME, or a list of names in parentheses.
 func (p *parser) imported() {
-	one := p.take(".")
-	if p.blank(false); !one && !p.take("(") {
-		p.fail("the name of a terminal is expected")
+	one := p.Take(".")
+	if p.blank(false); !one && !p.Take("(") {
+		p.Fail("the name of a terminal is expected")
 	}
-	for p.err == nil {
+	for p.Err == nil {
 		p.blank(false)
 		name := p.name()
 		as := name
-		if p.blank(false); p.take("->") {
+		if p.blank(false); p.Take("->") {
 			p.blank(false)
 			as = p.name()
 		}
 		if name == "" || as == "" {
-			p.fail("the name of a terminal is expected")
+			p.Fail("the name of a terminal is expected")
 		}
 		p.imports[as] = name
-		if p.blank(false); one || p.take(")") {
+		if p.blank(false); one || p.Take(")") {
 			return
 		}
-		if !p.take(",") {
-			p.fail("missing )")
+		if !p.Take(",") {
+			p.Fail("missing )")
 		}
 	}
 }
 
 func (p *parser) alternatives() *rules.Expr {
-	x := &rules.Expr{Kind: rules.Alt, At: p.at}
-	if p.depth++; p.depth > maxDepth {
-		p.fail("more than %d nested groups", maxDepth)
-	}
-	for p.err == nil {
-		x.Subs = append(x.Subs, p.conjunction())
-		if p.blank(false); p.take("->") {
+	at, subs := p.At, []*rules.Expr(nil)
+	p.Nest("groups")
+	for p.Err == nil {
+		subs = append(subs, p.conjunction())
+		if p.blank(false); p.Take("->") {
 			p.blank(false)
 			p.name()
 		}
@@ -263,54 +228,48 @@ func (p *parser) alternatives() *rules.Expr {
 			break
 		}
 	}
-	p.depth--
-	if len(x.Subs) == 1 {
-		return x.Subs[0]
-	}
-	return x
+	p.Depth--
+	return rules.Of(rules.Alt, at, subs)
 }
 
 // goesOn takes a sign that may stand at the beginning of another line.
 func (p *parser) goesOn(sign string) bool {
-	from := p.at
+	from := p.At
 	p.blank(true)
-	if p.take(sign) {
+	if p.Take(sign) {
 		return true
 	}
-	if p.depth <= 1 {
-		p.at = from
+	if p.Depth <= 1 {
+		p.At = from
 	}
 	return false
 }
 
 func (p *parser) conjunction() *rules.Expr {
-	x := &rules.Expr{Kind: rules.And, At: p.at}
-	for p.err == nil {
-		x.Subs = append(x.Subs, p.sequence())
-		if p.blank(p.depth > 1); !p.take("&") {
+	at, subs := p.At, []*rules.Expr(nil)
+	for p.Err == nil {
+		subs = append(subs, p.sequence())
+		if p.blank(p.Depth > 1); !p.Take("&") {
 			break
 		}
 	}
-	if len(x.Subs) == 1 {
-		return x.Subs[0]
-	}
-	return x
+	return rules.Of(rules.And, at, subs)
 }
 
 func (p *parser) sequence() *rules.Expr {
-	x := &rules.Expr{Kind: rules.Seq, At: p.at}
-	for p.err == nil {
-		p.blank(p.depth > 1)
-		if p.at >= len(p.src) || strings.IndexByte("|)]&\n", p.src[p.at]) >= 0 || p.peek("->") {
+	x := &rules.Expr{Kind: rules.Seq, At: p.At}
+	for p.Err == nil {
+		p.blank(p.Depth > 1)
+		if p.At >= len(p.Src) || strings.IndexByte("|)]&\n", p.Src[p.At]) >= 0 || p.Peek("->") {
 			break
 		}
-		negated := p.take("~")
-		if p.blank(p.depth > 1); p.at >= len(p.src) {
-			p.fail("nothing follows ~")
+		negated := p.Take("~")
+		if p.blank(p.Depth > 1); p.At >= len(p.Src) {
+			p.Fail("nothing follows ~")
 			break
 		}
 		item := p.item()
-		if p.err != nil {
+		if p.Err != nil {
 			break
 		}
 		item = p.repeated(item)
@@ -323,29 +282,29 @@ func (p *parser) sequence() *rules.Expr {
 }
 
 func (p *parser) item() *rules.Expr {
-	at := p.at
+	at := p.At
 	pattern := func(ex regex.Ex, size int) *rules.Expr {
 		return &rules.Expr{Kind: rules.Pattern, At: at, Ex: ex, Size: size}
 	}
-	switch c := p.src[p.at]; {
+	switch c := p.Src[p.At]; {
 	case c == '"':
 		s := p.quoted()
-		if p.take("..") {
+		if p.Take("..") {
 			return pattern(p.span(s), 1)
 		}
-		if p.take("i") {
+		if p.Take("i") {
 			return pattern(p.pattern(regex.Quote(s), regex.Syntax{IgnoreCase: true}), len(s))
 		}
 		return pattern(p.g.B.Lit(s), len(s))
 	case c == '/':
 		return pattern(p.slashes(), 1)
 	case c == '(' || c == '[':
-		p.at++
+		p.At++
 		x := p.alternatives()
 		p.blank(true)
 		closing := map[byte]string{'(': ")", '[': "]"}[c]
-		if p.err == nil && !p.take(closing) {
-			p.fail("missing %s", closing)
+		if p.Err == nil && !p.Take(closing) {
+			p.Fail("missing %s", closing)
 		}
 		if c == '[' {
 			return &rules.Expr{Kind: rules.Rep, At: at, Subs: []*rules.Expr{x}, Max: 1}
@@ -354,28 +313,28 @@ func (p *parser) item() *rules.Expr {
 	case c == '<':
 		return p.token()
 	case c == '%':
-		p.at++
+		p.At++
 		if word := p.name(); word != "json" {
-			p.at = at
-			p.refuse("%" + word)
+			p.At = at
+			p.Refuse("%" + word)
 			return nil
 		}
 		return p.json()
 	case isName(c):
 		x := &rules.Expr{Kind: rules.Ref, At: at, Name: p.name()}
-		if p.peek("{") && !p.counts() {
-			p.refuse("a template")
+		if p.Peek("{") && !p.counts() {
+			p.Refuse("a template")
 		}
 		return x
 	}
-	r, _ := utf8.DecodeRuneInString(p.src[p.at:])
-	p.fail("%q is not expected", r)
+	r, _ := utf8.DecodeRuneInString(p.Src[p.At:])
+	p.Fail("%q is not expected", r)
 	return nil
 }
 
 // counts says whether a brace is that of a count.
 func (p *parser) counts() bool {
-	for _, c := range []byte(p.src[p.at+1:]) {
+	for _, c := range []byte(p.Src[p.At+1:]) {
 		if c != ' ' {
 			return c >= '0' && c <= '9' || c == ','
 		}
@@ -384,66 +343,43 @@ func (p *parser) counts() bool {
 }
 
 func (p *parser) repeated(x *rules.Expr) *rules.Expr {
-	for p.err == nil {
-		from := p.at
+	depth := p.Depth
+	for p.Err == nil {
+		from := p.At
 		p.blank(false)
 		lo, hi := 0, regex.Inf
-		var some, bounded bool
 		switch {
-		case p.take("*"):
-		case p.take("+"):
+		case p.Take("*"):
+		case p.Take("+"):
 			lo = 1
-		case p.take("?"):
+		case p.Take("?"):
 			hi = 1
-		case p.take("{"):
-			p.blank(false)
-			lo, some = p.number()
+		case p.Take("{"):
+			lo, hi = p.Count(func() { p.blank(false) })
+		case p.Peek("~") && p.At+1 < len(p.Src) &&
+			strings.IndexByte(" 0123456789", p.Src[p.At+1]) >= 0:
+			p.At++
+			lo = p.times()
 			hi = lo
-			if p.blank(false); p.take(",") {
-				p.blank(false)
-				if hi, bounded = p.number(); !bounded {
-					hi = regex.Inf
-				}
-			}
-			if p.blank(false); !some && !bounded || !p.take("}") {
-				p.fail("a count, {m}, {m,}, {,n} or {m,n}, is expected")
-			}
-		case p.peek("~") && p.at+1 < len(p.src) &&
-			strings.IndexByte(" 0123456789", p.src[p.at+1]) >= 0:
-			p.at++
-			p.blank(false)
-			if lo, some = p.number(); !some {
-				p.fail("a count is expected")
-			}
-			hi = lo
-			if p.blank(false); p.take("..") {
-				p.blank(false)
-				if hi, some = p.number(); !some {
-					p.fail("a count is expected")
-				}
+			if p.blank(false); p.Take("..") {
+				hi = p.times()
 			}
 		default:
-			p.at = from
+			p.At, p.Depth = from, depth
 			return x
 		}
-		if hi >= 0 && hi < lo {
-			p.fail("a count of at least %d and at most %d", lo, hi)
-		}
-		x = &rules.Expr{Kind: rules.Rep, At: x.At, Subs: []*rules.Expr{x}, Min: lo, Max: hi}
-		if p.depth++; p.depth > maxDepth {
-			p.fail("more than %d nested counts", maxDepth)
-		}
-		defer func() { p.depth-- }()
+		x = p.Repeat(x, lo, hi)
 	}
 	return x
 }
 
-func (p *parser) number() (n int, ok bool) {
-	for p.at < len(p.src) && p.src[p.at] >= '0' && p.src[p.at] <= '9' {
-		n, ok = min(n*10+int(p.src[p.at]-'0'), 1<<31-1), true
-		p.at++
+func (p *parser) times() int {
+	p.blank(false)
+	n, some := p.Number()
+	if !some {
+		p.Fail("a count is expected")
 	}
-	return n, ok
+	return n
 }
 
 // pattern is the expression of a pattern at hand.
@@ -454,9 +390,9 @@ func (p *parser) pattern(text string, s regex.Syntax) regex.Ex {
 	switch {
 	case err == nil:
 	case errors.As(err, &e) && e.Unsupported:
-		p.error(cfg.GrammarUnsupported, "%s", e.Reason)
+		p.Error(cfg.GrammarUnsupported, "%s", e.Reason)
 	default:
-		p.fail("%s", err)
+		p.Fail("%s", err)
 	}
 	return x
 }
