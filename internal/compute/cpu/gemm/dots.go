@@ -38,6 +38,8 @@ const (
 	// dotHead is what a span of a row has beside the columns: before them what the sums begin at,
 	// so that code 0 stands for 0, behind them the scale.
 	dotHead = 8
+	// byteZero is the unsigned number that stands for 0 where bytes are multiplied by VPDPBUSD.
+	byteZero = 128
 	// dotLeast is 2⁻¹¹⁹.
 	dotLeast = 8 << 23
 	// tileHead is what a span of rows has before the columns where tiles take it: their scales.
@@ -118,7 +120,7 @@ func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 		}, 0, 0)...)
 	}
 	if c.form == formDots6 {
-		c.table = append(c.table, repeat(0x30303030)...)
+		c.table = slices.Concat(c.table, repeat(0x30303030), repeat(uint32(c.least)*0x01010101))
 	}
 	if kernels != nil {
 		return kernels
@@ -133,8 +135,12 @@ func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 
 // begin is what the sum of products with a span begins at, of which even is the sum of the columns
 // k with k%4 < 2, odd that of the others: a number, or two of int16 of which the first is lower.
-func (c *codes) begin(even, odd int32) uint32 {
-	even, odd = -c.zero*even, -c.zero*odd
+func (t *mulTask) begin(even, odd int32) uint32 {
+	c, zero := t.m.codes, t.m.codes.zero
+	if t.bytes() {
+		zero = byteZero
+	}
+	even, odd = -zero*even, -zero*odd
 	if !c.split {
 		return uint32(even + odd)
 	}
@@ -177,7 +183,7 @@ func (s *roundTask) Do(chunk, _ int) {
 				scale, even, odd := roundSpan(codes, v, r.blocks, t.m.kernels.vector)
 				*scaleAt = scale
 				if !t.kernels.blocks {
-					*(*uint32)(unsafe.Add(codes, -4)) = q.begin(even, odd)
+					*(*uint32)(unsafe.Add(codes, -4)) = t.begin(even, odd)
 				}
 				if q.offset > 0 && q.super > 0 {
 					*t.sumOf(r.sum+span, row) = float32(even+odd) * scale

@@ -102,7 +102,8 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	case wide && c.super > 0 && c.form == formDots4:
 		nr, c.tiles = 32, &avx512CodesSuper4
 	case wide && c.super > 0:
-		nr, c.tiles, c.zero = 32, &avx512CodesSuper8, 128
+		nr, c.form, c.tiles, c.bytes = 32, formDots6, &avx512CodesSuper6, &avx512CodesSuper8
+		c.zero = c.least
 	case c.super > 0 && c.form == formDots4:
 		c.tiles, c.split = &avx2CodesSuper4, true
 	case c.super > 0:
@@ -113,7 +114,7 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	case wide && c.form == formTable:
 		nr, c.tiles = 32, &avx512CodesTable
 	case wide:
-		nr, c.tiles, c.zero = 32, &avx512CodesDots8, 128
+		nr, c.tiles, c.zero = 32, &avx512CodesDots8, byteZero
 	case c.form == formDots4:
 		c.tiles, c.split = &avx2CodesDots4, true
 	case c.form == formTable && c.small:
