@@ -189,11 +189,22 @@ func (t *thread) evex(code []byte) int {
 			}
 		}
 		return length
+	case known.store && o.memory && known.narrow:
+		var bytes vector
+		for i, v := range t.z[reg] {
+			bytes[i/4] |= v & 255 << (i % 4 * 8)
+		}
+		t.store(o.at, &bytes, size)
+		return length
 	case known.store && o.memory:
 		t.store(o.at, &t.z[reg], size)
 		return length
 	case known.store:
 		reg, a = o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4, t.z[reg]
+		if known.upper {
+			copy(a[:8], a[8:])
+			lanes = 8
+		}
 		t.z[reg] = a
 	case known.immediate:
 		reg = known.shift(t, reg, second, a, code[length-1])
@@ -214,12 +225,13 @@ func (t *thread) evex(code []byte) int {
 }
 
 // instruction is one of AVX-512: of its operand in memory it reads some bytes, of 512 bits, or it
-// has a general register. shift returns its destination.
+// has a general register, or stores the lowest byte of each element. shift returns its destination.
 type instruction struct {
 	name             string
 	bytes            int
 	store, immediate bool
-	general          bool
+	general, narrow  bool
+	upper            bool // the upper half, whatever the immediate byte says
 	aligned          bool
 	run              func(t *thread, to *vector, b, a vector)
 	shift            func(t *thread, reg, second int, a vector, imm byte) int
@@ -322,6 +334,13 @@ var instructions = map[[3]int]instruction{
 			to.setDouble(i, float64(math.Float32frombits(a[i])))
 		}
 	}},
+	{1, 1, 0x5b}: {name: "VCVTPS2DQ", bytes: 64, run: each(func(_, a uint32) uint32 {
+		return uint32(int32(math.RoundToEven(float64(math.Float32frombits(a)))))
+	})},
+	{2, 1, 0x3f}: {name: "VPMAXUD", bytes: 64, run: each(func(b, a uint32) uint32 {
+		return max(b, a)
+	})},
+	{2, 2, 0x31}: {name: "VPMOVDB", bytes: 16, store: true, narrow: true},
 	{1, 1, 0xdb}: {name: "VPANDD", bytes: 64, run: each(func(b, a uint32) uint32 { return b & a })},
 	{1, 1, 0xef}: {name: "VPXORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b ^ a })},
 	{1, 1, 0x72}: {name: "VPSLLD", bytes: 64, immediate: true,
@@ -434,6 +453,8 @@ var instructions = map[[3]int]instruction{
 	{1, 1, 0x68}: {name: "VPUNPCKHBW", bytes: 64, run: interleave(8)},
 	{1, 1, 0xeb}: {name: "VPORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b | a })},
 	{1, 1, 0x6f}: {name: "VMOVDQA64", bytes: 64, aligned: true, run: move},
+	{3, 1, 0x3b}: {name: "VEXTRACTI64X4", bytes: 32, immediate: true, store: true,
+		upper: true},
 	{1, 1, 0x7f}: {name: "VMOVDQA64", bytes: 64, aligned: true, store: true},
 	{1, 2, 0x6f}: {name: "VMOVDQU64", bytes: 64, run: move},
 	{1, 2, 0x7f}: {name: "VMOVDQU64", bytes: 64, store: true},

@@ -148,3 +148,13 @@ func roundSpan(to, x unsafe.Pointer, blocks int, vector bool) (scale float32, ev
 
 //go:noescape
 func roundSpanAVX2(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32)
+
+// roundSpans is roundSpan of spans of size columns each, a multiple of wideSpan, one behind the
+// other in x, by AVX-512. What they have lies step bytes apart.
+func roundSpans(to, scale unsafe.Pointer, step int, x []float32, size int, sums []spanSums) {
+	roundSpans512(to, step, &x[0], len(sums), size/wideSpan, scale, &sums[0])
+}
+
+//go:noescape
+func roundSpans512(to unsafe.Pointer, step int, x *float32, spans, vectors int,
+	scale unsafe.Pointer, sums *spanSums)
