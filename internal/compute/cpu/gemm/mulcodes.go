@@ -332,7 +332,7 @@ func (t *mulTask) doUnpacked(chunk, thread int) {
 		}
 	}
 	e := epilogue{dst: dst, dstStride: t.dstStride, parts: tile, partStride: stride,
-		chunkStride: piece, chunks: m.pieces, rows: rows, cols: cols}
+		chunkStride: piece, chunks: m.pieces, rows: rows, cols: cols, wide: nr == wideNR}
 	if t.add != nil {
 		e.add, e.addStride = unsafe.Add(t.add, uintptr(first)*t.addStride+column), t.addStride
 	}
