@@ -24,9 +24,10 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 # The versions of Ray that the tests use.
 RAY     ?= 2.35.0 2.60.0
 # What test-isa runs.
-ISATESTS = 'internal/compute/cpu/isa' \
+ISATESTS = 'internal/compute/cpu/isa' 'internal/compute/cpu/amx' \
   'internal/compute/cpu/gemm -test.v -test.timeout=2h -test.run=Bits|Agree|Tiles|Conversions' \
-  'internal/compute/cpu/vec -test.short' 'internal/compute/cpu/attention -test.short' \
+  'internal/compute/cpu/vec -test.short' \
+  'internal/compute/cpu/attention -test.short -test.timeout=2h -test.skip=LongContext' \
   'internal/rank/model -test.timeout=2h -test.run=TestGoldens/(llama|qwen3)-tiny/a(vx512|mx)'
 FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.
@@ -60,7 +61,7 @@ test-clients:
 
 # One instruction after the other: minutes.
 test-isa:
-	@case $$(uname -sm) in "Linux x86_64") $(GO) run ./scripts/simulate $(ISATESTS);; \
+	@case $$(uname -sm) in "Linux x86_64") $(GO) run ./scripts/simulate -all $(ISATESTS);; \
 	*) echo "not run: the simulation of AVX-512 and AMX, which is of Linux on x86-64";; esac
 
 # Helm takes minutes to build, once. -rewrite renders the chart anew into deploy/helm/rendered.

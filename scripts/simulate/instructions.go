@@ -27,8 +27,8 @@ type thread struct {
 	z     [32]vector
 	k     [8]uint16 // masks
 	tiles [8]tile
-	set   bool // tiles are configured
-	code  [4096]byte
+	set   bool       // tiles are configured
+	code  [16]byte   // of an instruction
 	saved [4096]byte // by XSAVE
 	area  syscall.Iovec
 }
@@ -40,13 +40,6 @@ type operand struct {
 	at     uint64 // address, if memory
 	stride uint64 // register of the index, times its scale
 	length int    // bytes from ModRM on
-}
-
-// general is a general register by its number.
-func (t *thread) general(n int) uint64 {
-	r := &t.regs
-	return [16]uint64{r.Rax, r.Rcx, r.Rdx, r.Rbx, r.Rsp, r.Rbp, r.Rsi, r.Rdi, r.R8, r.R9, r.R10,
-		r.R11, r.R12, r.R13, r.R14, r.R15}[n]
 }
 
 // modRM decodes the operand at code[0]: b and x are the high bits of the prefix, unit is what an
@@ -63,22 +56,23 @@ func (t *thread) modRM(code []byte, b, x, unit, start, behind int, indexed bool)
 		sib := code[1]
 		o.length++
 		if index := int(sib>>3&7) | x<<3; index != 4 {
-			o.stride = t.general(index) << (sib >> 6)
+			o.stride = *t.register(index) << (sib >> 6)
 			if indexed {
 				o.at = o.stride
 			}
 		}
-		if sib&7 == 5 && mod == 0 {
-			panic(fault{fmt.Errorf("no base")})
+		if sib&7 == 5 && mod == 0 { // an offset in place of a base
+			mod = 2
+		} else {
+			o.at += *t.register(int(sib&7) | b<<3)
 		}
-		o.at += t.general(int(sib&7) | b<<3)
 	case rm == 5 && mod == 0: // relative to the next instruction
 		o.length += 4
 		o.at = t.regs.Rip + uint64(start+o.length+behind) +
 			uint64(int64(int32(binary.LittleEndian.Uint32(code[1:]))))
 		return o
 	default:
-		o.at = t.general(rm | b<<3)
+		o.at = *t.register(rm | b<<3)
 	}
 	switch mod {
 	case 1:
@@ -92,7 +86,11 @@ func (t *thread) modRM(code []byte, b, x, unit, start, behind int, indexed bool)
 }
 
 // word reads 64 bits.
-func (p *program) word(at uint64) uint64 { return binary.LittleEndian.Uint64(p.read(at, 8)) }
+func (p *program) word(at uint64) uint64 {
+	var b [8]byte
+	p.readInto(at, b[:])
+	return binary.LittleEndian.Uint64(b[:])
+}
 
 // load reads a vector, or its first n bytes.
 func (t *thread) load(at uint64, n int) (v vector) {
@@ -121,7 +119,24 @@ func (t *thread) step(code []byte) int {
 	case 0xc4:
 		return t.amx(code)
 	}
-	return 0
+	return t.scalar(code)
+}
+
+// known tells whether bytes may be an instruction of these: prefix and opcode are.
+func known(code []byte) bool {
+	p0, p1 := int(code[1]), int(code[2])
+	switch code[0] {
+	case 0x62:
+		key := [3]int{p0 & 7, p1 & 3, int(code[4])}
+		_, narrow := instructions[key]
+		_, wide := wides[key]
+		return p0&8 == 0 && p1&4 != 0 && (narrow || wide)
+	case 0xc4:
+		op := code[3]
+		return p0&31 == 2 && p1>>7 == 0 && p1&4 == 0 &&
+			(op == 0x49 || op == 0x4b || op == 0x5c || op == 0x5e)
+	}
+	return false
 }
 
 // evex simulates an instruction of AVX-512 on whole registers or their lower halves.
@@ -155,6 +170,8 @@ func (t *thread) evex(code []byte) int {
 	var a vector
 	if o.memory && !known.store {
 		a = t.load(o.at, size)
+	} else if known.general {
+		a[0] = uint32(*t.register(o.reg | bit(p0, 5)<<3))
 	} else if !o.memory {
 		a = t.z[o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4]
 	}
@@ -172,11 +189,22 @@ func (t *thread) evex(code []byte) int {
 			}
 		}
 		return length
+	case known.store && o.memory && known.narrow:
+		var bytes vector
+		for i, v := range t.z[reg] {
+			bytes[i/4] |= v & 255 << (i % 4 * 8)
+		}
+		t.store(o.at, &bytes, size)
+		return length
 	case known.store && o.memory:
 		t.store(o.at, &t.z[reg], size)
 		return length
 	case known.store:
 		reg, a = o.reg|bit(p0, 5)<<3|bit(p0, 6)<<4, t.z[reg]
+		if known.upper {
+			copy(a[:8], a[8:])
+			lanes = 8
+		}
 		t.z[reg] = a
 	case known.immediate:
 		reg = known.shift(t, reg, second, a, code[length-1])
@@ -196,12 +224,14 @@ func (t *thread) evex(code []byte) int {
 	return length
 }
 
-// instruction is one of AVX-512: of its operand in memory it reads some bytes, of 512 bits. shift
-// returns its destination.
+// instruction is one of AVX-512: of its operand in memory it reads some bytes, of 512 bits, or it
+// has a general register, or stores the lowest byte of each element. shift returns its destination.
 type instruction struct {
 	name             string
 	bytes            int
 	store, immediate bool
+	general, narrow  bool
+	upper            bool // the upper half, whatever the immediate byte says
 	aligned          bool
 	run              func(t *thread, to *vector, b, a vector)
 	shift            func(t *thread, reg, second int, a vector, imm byte) int
@@ -304,6 +334,13 @@ var instructions = map[[3]int]instruction{
 			to.setDouble(i, float64(math.Float32frombits(a[i])))
 		}
 	}},
+	{1, 1, 0x5b}: {name: "VCVTPS2DQ", bytes: 64, run: each(func(_, a uint32) uint32 {
+		return uint32(int32(math.RoundToEven(float64(math.Float32frombits(a)))))
+	})},
+	{2, 1, 0x3f}: {name: "VPMAXUD", bytes: 64, run: each(func(b, a uint32) uint32 {
+		return max(b, a)
+	})},
+	{2, 2, 0x31}: {name: "VPMOVDB", bytes: 16, store: true, narrow: true},
 	{1, 1, 0xdb}: {name: "VPANDD", bytes: 64, run: each(func(b, a uint32) uint32 { return b & a })},
 	{1, 1, 0xef}: {name: "VPXORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b ^ a })},
 	{1, 1, 0x72}: {name: "VPSLLD", bytes: 64, immediate: true,
@@ -351,8 +388,24 @@ var instructions = map[[3]int]instruction{
 			}
 			return reg
 		}},
+	{3, 1, 0x56}: {name: "VREDUCEPS", bytes: 64, immediate: true,
+		shift: func(t *thread, reg, _ int, a vector, imm byte) int {
+			if imm&0xf7 != 1 {
+				panic(fault{fmt.Errorf("VREDUCEPS $%#x", imm)})
+			}
+			for i := range a {
+				t.z[reg][i] = reduce(a[i], t.flush)
+			}
+			return reg
+		}},
+	{2, 1, 0x2c}: {name: "VSCALEFPS", bytes: 64, run: func(t *thread, to *vector, b, a vector) {
+		for i := range to {
+			to[i] = scale(b[i], a[i], t.flush)
+		}
+	}},
 	{2, 1, 0x18}: {name: "VBROADCASTSS", bytes: 4, run: spread},
 	{2, 1, 0x58}: {name: "VPBROADCASTD", bytes: 4, run: spread},
+	{2, 1, 0x7c}: {name: "VPBROADCASTD", bytes: 4, general: true, run: spread},
 	{2, 1, 0x5a}: {name: "VBROADCASTI32X4", bytes: 16,
 		run: func(_ *thread, to *vector, _, a vector) {
 			for i := range to {
@@ -393,10 +446,16 @@ var instructions = map[[3]int]instruction{
 	{2, 1, 0x1c}: {name: "VPABSB", bytes: 64, run: eachByte(func(_, _, a byte) byte {
 		return byte(max(int8(a), -int8(a)))
 	})},
+	{1, 1, 0xf8}: {name: "VPSUBB", bytes: 64, run: eachByte(func(_, b, a byte) byte {
+		return b - a
+	})},
 	{1, 1, 0x60}: {name: "VPUNPCKLBW", bytes: 64, run: interleave(0)},
 	{1, 1, 0x68}: {name: "VPUNPCKHBW", bytes: 64, run: interleave(8)},
 	{1, 1, 0xeb}: {name: "VPORD", bytes: 64, run: each(func(b, a uint32) uint32 { return b | a })},
 	{1, 1, 0x6f}: {name: "VMOVDQA64", bytes: 64, aligned: true, run: move},
+	{3, 1, 0x3b}: {name: "VEXTRACTI64X4", bytes: 32, immediate: true, store: true,
+		upper: true},
+	{1, 1, 0x7f}: {name: "VMOVDQA64", bytes: 64, aligned: true, store: true},
 	{1, 2, 0x6f}: {name: "VMOVDQU64", bytes: 64, run: move},
 	{1, 2, 0x7f}: {name: "VMOVDQU64", bytes: 64, store: true},
 	{2, 1, 0x8d}: {name: "VPERMB", bytes: 64, run: func(_ *thread, to *vector, b, a vector) {
@@ -596,6 +655,36 @@ func quads(sum uint32, a *vector, b *tile, n int) uint32 {
 		}
 	}
 	return sum
+}
+
+// reduce is x less the greatest whole number that is not above it, rounded down; 0 of an infinity.
+func reduce(x uint32, flush bool) uint32 {
+	v := float64(float(x, flush))
+	if math.IsInf(v, 0) {
+		return 0
+	}
+	f := v - math.Floor(v)
+	r := float32(f)
+	if float64(r) > f {
+		r = math.Nextafter32(r, -1)
+	}
+	if f == 0 {
+		r = float32(math.Copysign(0, -1))
+	}
+	return bits(r, flush)
+}
+
+// scale is x times 2 to the power of the greatest whole number that is not above y.
+func scale(x, y uint32, flush bool) uint32 {
+	v, n := float64(float(x, flush)), math.Floor(float64(float(y, flush)))
+	switch {
+	case math.IsInf(n, 1) && v == 0, math.IsInf(n, -1) && math.IsInf(v, 0):
+		return math.Float32bits(float32(math.NaN()))
+	case math.IsInf(n, -1):
+		return bits(float32(math.Copysign(0, v)), flush)
+	}
+	// Of float64, a power of two: what it has of float32 is rounded once.
+	return bits(float32(v*math.Exp2(max(-600, min(n, 600)))), flush)
 }
 
 func add(x, y uint32, flush bool) uint32 {

@@ -1,7 +1,9 @@
 // Command simulate runs the tests of packages on a CPU that has AVX2 only as if it had AVX-512,
 // VPDPBUSD, VDPBF16PS and AMX:
 //
-//	go run ./scripts/simulate 'PACKAGE [-test.FLAG …]' …
+//	go run ./scripts/simulate [-all] 'PACKAGE [-test.FLAG …]' …
+//
+// Last it names the kernels of the programs that no test ran; with -all these are a failure.
 //
 // It traces the test programs (ptrace, Linux on x86-64). They are told that the CPU has the
 // instructions; each one that it refuses is simulated here, with the registers and tiles that the
@@ -11,14 +13,17 @@
 package main
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -34,21 +39,40 @@ func main() {
 		log.Print("this CPU has all the instructions: what tests of them say here is what they are")
 		return
 	}
+	all := flag.Bool("all", false, "fail where no test runs a kernel")
+	flag.Parse()
 	runtime.LockOSThread() // the thread that starts a program is its tracer
 	failed := false
-	for _, test := range os.Args[1:] {
-		if err := run(strings.Fields(test)); err != nil {
+	ran := map[string]bool{}
+	for _, test := range flag.Args() {
+		if err := run(strings.Fields(test), ran); err != nil {
 			log.Printf("%s: %v", test, err)
 			failed = true
 		}
+	}
+	if list := idle(ran); len(list) > 0 {
+		log.Printf("%d of %d kernels ran in no test: %s", len(list), len(ran),
+			strings.Join(list, ", "))
+		failed = failed || *all
 	}
 	if failed {
 		os.Exit(1)
 	}
 }
 
-// run builds a package's tests and runs them in its folder.
-func run(words []string) error {
+// idle lists the kernels that did not run.
+func idle(ran map[string]bool) (list []string) {
+	for name, did := range ran {
+		if !did {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// run builds a package's tests and runs them in its folder. It notes which kernels ran.
+func run(words []string, ran map[string]bool) error {
 	work, err := os.MkdirTemp("", "simulate")
 	if err != nil {
 		return err
@@ -64,7 +88,11 @@ func run(words []string) error {
 		return err
 	}
 	defer syscall.Close(p.memory)
-	return p.trace()
+	err = p.trace()
+	for _, k := range p.kernels {
+		ran[k.name] = ran[k.name] || k.ran
+	}
+	return err
 }
 
 // program is a traced program.
@@ -74,6 +102,8 @@ type program struct {
 	threads map[int]*thread
 	traps   map[uint64]*trap // by address
 	counts  map[string]int   // of simulated instructions, by name
+	kernels []kernel         // by address
+	pages   [256]page        // copies of its memory, while a thread is stopped
 }
 
 // trap is where the program is stopped.
@@ -99,11 +129,12 @@ var lent = map[string]uintptr{
 const (
 	permission = "github.com/eagleray/eagleray/internal/compute/cpu/isa.requestTiles"
 	features   = "golang.org/x/sys/cpu.X86"
+	assembled  = "github.com/eagleray/eagleray/internal/compute/cpu/"
 )
 
 // start starts a program, stopped, with its traps set.
 func start(path string, words []string) (*program, error) {
-	symbols, err := addresses(path, "main.main", permission, features)
+	symbols, kernels, err := addresses(path, "main.main", permission, features)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +145,7 @@ func start(path string, words []string) (*program, error) {
 		return nil, err
 	}
 	p := &program{pid: proc.Pid, threads: map[int]*thread{}, traps: map[uint64]*trap{},
-		counts: map[string]int{}}
+		counts: map[string]int{}, kernels: kernels}
 	if _, err := syscall.Wait4(p.pid, nil, 0, nil); err != nil {
 		return nil, err
 	}
@@ -129,7 +160,7 @@ func start(path string, words []string) (*program, error) {
 	}
 	p.trap(symbols["main.main"], func(*syscall.PtraceRegs) {
 		for _, offset := range lent {
-			p.write(symbols[features]+uint64(offset), []byte{1})
+			p.poke(symbols[features]+uint64(offset), []byte{1})
 		}
 	})
 	if at := symbols[permission]; at != 0 {
@@ -141,19 +172,23 @@ func start(path string, words []string) (*program, error) {
 	return p, nil
 }
 
-// addresses finds symbols; those that are not there are 0, but for the first.
-func addresses(path string, names ...string) (map[string]uint64, error) {
+// addresses finds symbols, and the kernels; those that are not there are 0, but for the first.
+func addresses(path string, names ...string) (map[string]uint64, []kernel, error) {
 	file, err := elf.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer file.Close()
 	all, err := file.Symbols()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found := map[string]uint64{}
+	var kernels []kernel
 	for _, s := range all {
+		if k, ok := kernelOf(file, s); ok {
+			kernels = append(kernels, k)
+		}
 		for _, name := range names {
 			if s.Name == name || s.Name == name+".abi0" {
 				found[name] = s.Value
@@ -161,16 +196,61 @@ func addresses(path string, names ...string) (map[string]uint64, error) {
 		}
 	}
 	if found[names[0]] == 0 || found[features] == 0 {
-		return nil, fmt.Errorf("no %s or no %s in it", names[0], features)
+		return nil, nil, fmt.Errorf("no %s or no %s in it", names[0], features)
 	}
-	return found, nil
+	slices.SortFunc(kernels, func(a, b kernel) int { return cmp.Compare(a.at, b.at) })
+	return found, kernels, nil
+}
+
+// kernel is a function of instructions that are simulated.
+type kernel struct {
+	name string
+	at   uint64
+	ran  bool
+}
+
+// kernelOf tells whether a symbol is one: written in assembler, with so many instructions of
+// AVX-512 or AMX among its bytes that they cannot be parts of others.
+func kernelOf(file *elf.File, s elf.Symbol) (kernel, bool) {
+	name, ok := strings.CutPrefix(s.Name, assembled)
+	name, isAssembled := strings.CutSuffix(name, ".abi0")
+	if !ok || !isAssembled || int(s.Section) >= len(file.Sections) {
+		return kernel{}, false
+	}
+	section := file.Sections[s.Section]
+	code := make([]byte, s.Size)
+	if _, err := section.ReadAt(code, int64(s.Value-section.Addr)); err != nil {
+		return kernel{}, false
+	}
+	const each = 128 // bytes for an instruction, at most
+	count := 0
+	for i := range max(len(code)-4, 0) {
+		if known(code[i:]) {
+			count++
+		}
+	}
+	return kernel{name: name, at: s.Value}, count*each > len(code)
+}
+
+// runs notes that the kernel runs whose code is at an address.
+func (p *program) runs(at uint64) {
+	i, found := slices.BinarySearchFunc(p.kernels, at, func(k kernel, at uint64) int {
+		return cmp.Compare(k.at, at)
+	})
+	if !found {
+		i--
+	}
+	if i >= 0 {
+		p.kernels[i].ran = true
+	}
 }
 
 // trap has the program stop at an address, once.
 func (p *program) trap(at uint64, visit func(*syscall.PtraceRegs)) {
 	t := &trap{code: p.read(at, 1)[0], visit: visit}
+	p.flushAll()
 	p.traps[at] = t
-	p.write(at, []byte{0xcc})
+	p.poke(at, []byte{0xcc})
 }
 
 // fault is a wrong access to the program's memory, or an instruction that would fault.
@@ -182,14 +262,82 @@ func (p *program) read(at uint64, n int) []byte {
 	return b
 }
 
-// readInto reads as many bytes as b has, or as are there.
-func (p *program) readInto(at uint64, b []byte) {
-	if n, err := syscall.Pread(p.memory, b, int64(at)); n <= 0 {
-		panic(fault{fmt.Errorf("read of %d bytes at %#x: %w", len(b), at, err)})
+// page is a copy of one of the program's memory, of which tag is the number, and what was written
+// of it, between two places: a bit for each byte.
+type page struct {
+	tag      uint64
+	from, to uint64
+	written  [pageBytes / 8]byte
+	data     [pageBytes]byte
+}
+
+const pageBytes = 4096
+
+// at is the page that has an address: copied, if it is not yet there.
+func (p *program) at(address uint64) *page {
+	tag := address / pageBytes
+	c := &p.pages[tag%uint64(len(p.pages))]
+	if c.tag == tag {
+		return c
+	}
+	p.flush(c)
+	if n, err := syscall.Pread(p.memory, c.data[:], int64(tag*pageBytes)); n < pageBytes {
+		panic(fault{fmt.Errorf("access at %#x: %w", address, err)})
+	}
+	c.tag = tag
+	return c
+}
+
+// flush writes to the program's memory what was written of a page, and nothing else: other threads
+// may write beside it. The copy is no longer valid.
+func (p *program) flush(c *page) {
+	for i := c.from; i < c.to; i++ {
+		from := i
+		for i < c.to && c.written[i/8]>>(i%8)&1 > 0 {
+			i++
+		}
+		if i > from {
+			p.poke(c.tag*pageBytes+from, c.data[from:i])
+		}
+	}
+	clear(c.written[c.from/8 : (c.to+7)/8])
+	c.tag, c.from, c.to = 0, 0, 0
+}
+
+// flushAll is flush of all pages.
+func (p *program) flushAll() {
+	for i := range p.pages {
+		p.flush(&p.pages[i])
 	}
 }
 
+// readInto reads as many bytes as b has, of copies that are valid as long as a thread is stopped.
+func (p *program) readInto(at uint64, b []byte) {
+	for len(b) > 0 {
+		n := copy(b, p.at(at).data[at%pageBytes:])
+		at, b = at+uint64(n), b[n:]
+	}
+}
+
+// write writes to the copies.
 func (p *program) write(at uint64, b []byte) {
+	for len(b) > 0 {
+		c := p.at(at)
+		from := at % pageBytes
+		n := uint64(copy(c.data[from:], b))
+		if c.to == 0 {
+			c.from = from
+		}
+		c.from, c.to = min(c.from, from), max(c.to, from+n)
+		for i := from; i < from+n; i++ {
+			c.written[i/8] |= 1 << (i % 8)
+		}
+		at, b = at+n, b[n:]
+	}
+}
+
+// poke writes to the program's memory.
+func (p *program) poke(at uint64, b []byte) {
 	if _, err := syscall.Pwrite(p.memory, b, int64(at)); err != nil {
 		panic(fault{fmt.Errorf("write of %d bytes at %#x: %w", len(b), at, err)})
 	}
@@ -261,17 +409,19 @@ func (t *thread) stopped(signal syscall.Signal) (err error) {
 		if trap == nil {
 			return fmt.Errorf("trap at %#x", at)
 		}
-		t.p.write(at, []byte{trap.code})
+		t.p.poke(at, []byte{trap.code})
 		t.regs.Rip = at
 		trap.visit(&t.regs)
+		t.p.flushAll()
 		return syscall.PtraceSetRegs(t.tid, &t.regs)
 	}
 	if err := t.fetch(); err != nil {
 		return err
 	}
-	code := t.code[:]
-	t.p.readInto(t.regs.Rip, code)
+	t.p.runs(t.regs.Rip)
 	for n := 0; ; n++ {
+		code := t.code[:]
+		t.p.readInto(t.regs.Rip, code)
 		length := t.step(code)
 		if length == 0 {
 			if n == 0 {
@@ -279,11 +429,7 @@ func (t *thread) stopped(signal syscall.Signal) (err error) {
 			}
 			return t.put()
 		}
-		code = code[length:]
 		t.regs.Rip += uint64(length)
-		if len(code) < 16 {
-			return t.put()
-		}
 	}
 }
 
@@ -316,8 +462,9 @@ func (t *thread) fetch() error {
 	return nil
 }
 
-// put writes the thread's registers.
+// put writes the thread's registers, and memory.
 func (t *thread) put() error {
+	t.p.flushAll()
 	s := t.saved[:]
 	s[atState] |= 0b110
 	for i := range 16 {

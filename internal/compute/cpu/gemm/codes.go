@@ -31,11 +31,12 @@ type codeCall struct {
 	flags     int
 	spans     int     // of each run: columns of x with a scale, one where x is not rounded
 	parts     uintptr // bytes before the codes that scales and offsets by span take; 0 if none do
-	next      uintptr // bytes from the last run to what is multiplied after it
+	next      uintptr // bytes from the last run, or from w, to what is multiplied after it
 	// Kernels of whole rows multiply these parts, up to the last; the sums of a piece of K and the
 	// next are pieceStep bytes apart, those of a panel and the next cApart.
 	list              *codePart
 	pieceStep, cApart uintptr
+	head              uintptr           // bytes from the scales of a run to what its spans have
 	one               codePart          // where list is of one
 	_                 [2]unsafe.Pointer // where the columns of a run begin, and their sums
 	_                 [128]byte         // keeps the threads' calls apart
@@ -81,8 +82,8 @@ const (
 	formTable
 	// formDots8 is [columns 0-3, 4-7][row][column] of bytes.
 	formDots8
-	// formDots6 is formDots4 of the lower four bits of codes of six, and behind it, for [row%8]
-	// [column%4], the upper two of [column/4][row/8], the first in the lowest.
+	// formDots6 is formDots4 of the lower four bits of codes of six, and behind it, for each row of
+	// a half and [column%4], the upper two of [column/4][half], the first in the lowest.
 	formDots6
 )
 
@@ -101,9 +102,11 @@ func (f form) blockBytes(nr int) uintptr {
 // Packed form: panels of nr rows of W. Within a panel run follows run; a run is the scales of its
 // rows, their offsets, if the matrix has some, and blocks of eight columns.
 type codes struct {
-	kind   compute.CodeType
-	form   form
-	tiles  *codeKernels // of codes
+	kind  compute.CodeType
+	form  form
+	tiles *codeKernels // of codes
+	// bytes, if not nil, are those of formDots8, which codes are unpacked to for many rows.
+	bytes  *codeKernels
 	floats *codeKernels // of the numbers that they stand for
 	table  []uint32
 	values [16]float32 // that codes of compute.Code4 stand for
@@ -160,9 +163,9 @@ type part struct{ first, runs int }
 // codePart is what kernels of whole rows have of a part: see codeCall. Then they go so many pieces
 // on, or not at all, which lastPart says.
 type codePart struct {
-	runs, blocks, spans    int
-	skip, scaleStep, parts uintptr
-	then                   int
+	runs, blocks, spans int
+	skip, scaleStep     uintptr
+	then                int
 }
 
 const lastPart = -1
@@ -183,7 +186,7 @@ func (c *codes) listParts(nr int) {
 		}
 		r := &c.runs[p.first]
 		c.list[i] = codePart{p.runs, r.blocks, r.spans, c.head + r.parts, c.runBytes(r, nr),
-			r.parts, lastPart}
+			lastPart}
 	}
 }
 

@@ -38,6 +38,10 @@ const (
 	// dotHead is what a span of a row has beside the columns: before them what the sums begin at,
 	// so that code 0 stands for 0, behind them the scale.
 	dotHead = 8
+	// wideNR is the rows of panels of AVX-512, which rounds wideSpan columns at a time.
+	wideNR, wideSpan = 32, 16
+	// byteZero is the unsigned number that stands for 0 where bytes are multiplied by VPDPBUSD.
+	byteZero = 128
 	// dotLeast is 2⁻¹¹⁹.
 	dotLeast = 8 << 23
 	// tileHead is what a span of rows has before the columns where tiles take it: their scales.
@@ -118,7 +122,7 @@ func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 		}, 0, 0)...)
 	}
 	if c.form == formDots6 {
-		c.table = append(c.table, repeat(0x30303030)...)
+		c.table = slices.Concat(c.table, repeat(0x30303030), repeat(uint32(c.least)*0x01010101))
 	}
 	if kernels != nil {
 		return kernels
@@ -133,8 +137,12 @@ func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 
 // begin is what the sum of products with a span begins at, of which even is the sum of the columns
 // k with k%4 < 2, odd that of the others: a number, or two of int16 of which the first is lower.
-func (c *codes) begin(even, odd int32) uint32 {
-	even, odd = -c.zero*even, -c.zero*odd
+func (t *mulTask) begin(even, odd int32) uint32 {
+	c, zero := t.m.codes, t.m.codes.zero
+	if t.bytes() {
+		zero = byteZero
+	}
+	even, odd = -zero*even, -zero*odd
 	if !c.split {
 		return uint32(even + odd)
 	}
@@ -153,43 +161,85 @@ type roundTask struct {
 func (s *roundTask) Do(chunk, _ int) {
 	t := s.t
 	q := t.m.codes
-	var gathered [byteColumns]float32
 	for row := chunk * s.perChunk; row < min((chunk+1)*s.perChunk, t.rows); row++ {
 		src := s.x[row*s.ldx:][:t.m.k]
 		for i := range q.runs {
-			r := &q.runs[i]
-			size := 8 * r.blocks
-			var sum float32
-			for span := range r.spans {
-				from := r.packed + span*size
-				v := unsafe.Pointer(&gathered)
-				if q.columns == nil {
-					v = unsafe.Pointer(&src[from : from+size][0])
-				} else {
-					for j, col := range q.columns[from : from+size] {
-						gathered[j] = 0
-						if col >= 0 {
-							gathered[j] = src[col]
-						}
-					}
-				}
-				codes, scaleAt := t.spanOf(row, r, span)
-				scale, even, odd := roundSpan(codes, v, r.blocks, t.m.kernels.vector)
-				*scaleAt = scale
-				if !t.kernels.blocks {
-					*(*uint32)(unsafe.Add(codes, -4)) = q.begin(even, odd)
-				}
-				if q.offset > 0 && q.super > 0 {
-					*t.sumOf(r.sum+span, row) = float32(even+odd) * scale
-				} else if q.offset > 0 {
-					sum = fusedMultiplyAdd(float32(even+odd), scale, sum)
-				}
-			}
-			if q.offset > 0 && q.super == 0 {
-				*t.sumOf(r.sum, row) = sum
-			}
+			s.run(src, row, &q.runs[i])
 		}
 	}
+}
+
+// run rounds the columns of a run of a row.
+func (s *roundTask) run(src []float32, row int, r *run) {
+	t := s.t
+	q := t.m.codes
+	var sums [mostSpans]spanSums
+	var sum float32
+	codes, scale, step := t.spansOf(row, r)
+	for first := 0; first < r.spans; first += mostSpans {
+		of := sums[:min(r.spans-first, mostSpans)]
+		s.round(codes, scale, step, src, r, first, of)
+		for i, v := range of {
+			if !t.kernels.blocks {
+				*(*uint32)(unsafe.Add(codes, -4)) = t.begin(v.even, v.odd)
+			}
+			if q.offset > 0 && q.super > 0 {
+				*t.sumOf(r.sum+first+i, row) = float32(v.even+v.odd) * *(*float32)(scale)
+			} else if q.offset > 0 {
+				sum = fusedMultiplyAdd(float32(v.even+v.odd), *(*float32)(scale), sum)
+			}
+			codes, scale = unsafe.Add(codes, step), unsafe.Add(scale, step)
+		}
+	}
+	if q.offset > 0 && q.super == 0 {
+		*t.sumOf(r.sum, row) = sum
+	}
+}
+
+// spanSums are the sums of the columns k of a span with k%4 < 2, and of the others.
+type spanSums struct{ even, odd int32 }
+
+// mostSpans are those that a kernel rounds at a time, at most.
+const mostSpans = 32
+
+// round rounds some spans of a run of src, from one on, whose columns and scales lie step bytes
+// apart.
+func (s *roundTask) round(codes, scale unsafe.Pointer, step int, src []float32, r *run, first int,
+	of []spanSums) {
+	q, size := s.t.m.codes, 8*r.blocks
+	at := r.packed + first*size
+	if q.columns == nil && s.t.m.kernels.nr == wideNR && size%wideSpan == 0 {
+		roundSpans(codes, scale, step, src[at:at+size*len(of)], size, of)
+		return
+	}
+	var gathered [byteColumns]float32
+	for i := range of {
+		v := unsafe.Pointer(&gathered)
+		if q.columns == nil {
+			v = unsafe.Pointer(&src[at : at+size][0])
+		} else {
+			for j, col := range q.columns[at : at+size] {
+				gathered[j] = 0
+				if col >= 0 {
+					gathered[j] = src[col]
+				}
+			}
+		}
+		*(*float32)(scale), of[i].even, of[i].odd = roundSpan(codes, v, r.blocks,
+			s.t.m.kernels.vector)
+		at, codes, scale = at+size, unsafe.Add(codes, step), unsafe.Add(scale, step)
+	}
+}
+
+// spansOf is where the first span of a row of x has its columns, and its scale, and how many bytes
+// behind them the next one has its own.
+func (t *mulTask) spansOf(row int, r *run) (codes, scale unsafe.Pointer, step int) {
+	codes, at := t.spanOf(row, r, 0)
+	step = dotHead + 8*r.blocks
+	if t.kernels.blocks {
+		step = amx.CodeRows * (4 + 8*r.blocks)
+	}
+	return codes, unsafe.Pointer(at), step
 }
 
 // spanOf is where a span of a row of x has its columns, and its scale.

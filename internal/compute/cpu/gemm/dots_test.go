@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -153,6 +154,45 @@ func TestRoundSpan(t *testing.T) {
 			if vector[i] != v {
 				t.Fatalf("%v: element %d is %d, not %d", x, i, vector[i], v)
 			}
+		}
+	}
+}
+
+// TestRoundSpansAgree wants of spans that are rounded at a time what each is rounded to, and
+// nothing written beside them.
+func TestRoundSpansAgree(t *testing.T) {
+	if !isa.Available(isa.AVX512) {
+		t.Skip("this machine has no AVX-512 (see scripts/simulate)")
+	}
+	r := rand.New(rand.NewPCG(34, 34))
+	for range 300 {
+		size, spans := wideSpan*(1+r.IntN(8)), 1+r.IntN(mostSpans)
+		x := make([]float32, size*spans)
+		for i := range x {
+			x[i] = float32(r.NormFloat64() * math.Ldexp(1, i/size*9-140))
+		}
+		if at := r.IntN(len(x)); at%3 == 0 {
+			x[at] = []float32{float32(math.Inf(-1)), float32(math.NaN()), 0}[r.IntN(3)]
+		}
+		step := size + dotHead + 4*r.IntN(3)
+		want := make([]byte, step*spans+4)
+		for i := range want {
+			want[i] = byte(i)
+		}
+		got := slices.Clone(want)
+		sums := make([]spanSums, spans)
+		roundSpans(unsafe.Pointer(&got[4]), unsafe.Pointer(&got[4+size]), step, x, size, sums)
+		for i := range spans {
+			scale, even, odd := portableRound(unsafe.Pointer(&want[4+i*step]),
+				unsafe.Pointer(&x[i*size]), size/8)
+			*(*float32)(unsafe.Pointer(&want[4+i*step+size])) = scale
+			if sums[i] != (spanSums{even, odd}) {
+				t.Fatalf("span %d of %d of %d columns: sums %v, not %d, %d", i, spans, size,
+					sums[i], even, odd)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d spans of %d columns: other bytes", spans, size)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type epilogue struct {
 	rows, cols  int
 	// streams says that the output is too large to be in a cache when it is read.
 	streams bool
+	wide    bool // AVX-512 may be used
 }
 
 // run computes the output; vector says that AVX2 may be used.

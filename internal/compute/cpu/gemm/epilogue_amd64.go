@@ -14,6 +14,9 @@ func (e *epilogue) runVector() int {
 		epilogue2(e)
 	case e.chunks == 4:
 		epilogue4(e)
+	case e.wide && e.cols >= 16:
+		epilogue8x512(e)
+		return e.cols &^ 15
 	default:
 		epilogue8(e)
 	}
@@ -40,3 +43,8 @@ func epilogue4(e *epilogue)
 
 //go:noescape
 func epilogue8(e *epilogue)
+
+// epilogue8x512 is epilogue8 over cols&^15 columns, at least 16, with AVX-512.
+//
+//go:noescape
+func epilogue8x512(e *epilogue)

@@ -146,3 +146,37 @@ store:
 	CMPQ    BX, CX
 	JB      column
 	ROWS_NEXT(row)
+
+// func epilogue8x512(e *epilogue)
+TEXT ·epilogue8x512(SB), NOSPLIT, $0-8
+	ROWS_BEGIN
+	ANDQ $-64, CX
+row:
+	MOVQ SI, R12
+	LEAQ (SI)(R8*4), R10
+	MOVQ DX, R13
+	XORL BX, BX
+column:
+	VMOVUPS (R12), Z0
+	VADDPS  (R12)(R8*1), Z0, Z0
+	VMOVUPS (R12)(R8*2), Z1
+	VADDPS  (R12)(R9*1), Z1, Z1
+	VMOVUPS (R10), Z2
+	VADDPS  (R10)(R8*1), Z2, Z2
+	VMOVUPS (R10)(R8*2), Z3
+	VADDPS  (R10)(R9*1), Z3, Z3
+	VADDPS  Z1, Z0, Z0
+	VADDPS  Z3, Z2, Z2
+	VADDPS  Z2, Z0, Z0
+	ADDQ    $64, R12
+	ADDQ    $64, R10
+	CMPQ    DX, $0
+	JE      store
+	VADDPS  (R13), Z0, Z0
+	ADDQ    $64, R13
+store:
+	VMOVUPS Z0, (DI)(BX*1)
+	ADDQ    $64, BX
+	CMPQ    BX, CX
+	JB      column
+	ROWS_NEXT(row)

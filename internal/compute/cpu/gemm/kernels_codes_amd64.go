@@ -135,9 +135,17 @@ var avx512CodesSuper4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]c
 	6: {1: avx512CodesSuper4_6x1},
 }}
 
+var avx512CodesSuper6 = codeKernels{rows: 5, unpack: avx512UnpackSuper6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+	1: {1: avx512CodesSuper6_1x1, 2: avx512CodesSuper6_1x2},
+	2: {1: avx512CodesSuper6_2x1, 2: avx512CodesSuper6_2x2},
+	3: {1: avx512CodesSuper6_3x1},
+	4: {1: avx512CodesSuper6_4x1},
+	5: {1: avx512CodesSuper6_5x1},
+}}
+
 var avx512CodesSuper8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx512CodesSuper8_1x1, 2: avx512CodesSuper8_1x2},
-	2: {1: avx512CodesSuper8_2x1, 2: avx512CodesSuper8_2x2},
+	1: {1: avx512CodesSuper8_1x1},
+	2: {1: avx512CodesSuper8_2x1},
 	3: {1: avx512CodesSuper8_3x1},
 	4: {1: avx512CodesSuper8_4x1},
 	5: {1: avx512CodesSuper8_5x1},
@@ -586,16 +594,34 @@ func avx512CodesSuper4_5x1(call *codeCall)
 func avx512CodesSuper4_6x1(call *codeCall)
 
 //go:noescape
+func avx512UnpackSuper6(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_1x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_1x2(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_2x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_2x2(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_3x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_4x1(call *codeCall)
+
+//go:noescape
+func avx512CodesSuper6_5x1(call *codeCall)
+
+//go:noescape
 func avx512CodesSuper8_1x1(call *codeCall)
 
 //go:noescape
-func avx512CodesSuper8_1x2(call *codeCall)
-
-//go:noescape
 func avx512CodesSuper8_2x1(call *codeCall)
-
-//go:noescape
-func avx512CodesSuper8_2x2(call *codeCall)
 
 //go:noescape
 func avx512CodesSuper8_3x1(call *codeCall)

@@ -391,7 +391,8 @@ func (t *mulTask) finish(b *block, row, height int) {
 		parts: unsafe.Add(b.sums, t.sumsOf(b, row)), partStride: b.stride,
 		chunkStride: b.chunk, chunks: m.pieces, rows: height,
 		cols:    min(b.width*m.kernels.nr, m.n-b.panel*m.kernels.nr),
-		streams: t.kernels.blocks && 4*t.rows*m.n >= streamBytes}
+		streams: t.kernels.blocks && 4*t.rows*m.n >= streamBytes,
+		wide:    m.kernels.nr == wideNR}
 	if t.add != nil {
 		e.add, e.addStride = unsafe.Add(t.add, at*t.addStride+column), t.addStride
 	}

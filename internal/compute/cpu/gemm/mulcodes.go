@@ -34,6 +34,9 @@ func (t *mulTask) sumCodes(b *block) {
 	case t.whole():
 		t.sumRow(b)
 		return
+	case t.bytes():
+		t.sumBytes(b)
+		return
 	}
 	m, q := t.m, t.m.codes
 	call := &t.calls[b.thread]
@@ -55,7 +58,7 @@ func (t *mulTask) sumCodes(b *block) {
 						call.c, call.cStride = unsafe.Add(sums, panel*m.kernels.nr*4), b.stride
 						if q.tiles.whole && height == 1 {
 							call.one = codePart{call.runs, call.blocks, call.spans, call.skip,
-								call.scaleStep, call.parts, lastPart}
+								call.scaleStep, lastPart}
 							call.list, call.cApart = &call.one, uintptr(4*m.kernels.nr)
 						}
 						q.tiles.tiles[height][width](call)
@@ -69,6 +72,56 @@ func (t *mulTask) sumCodes(b *block) {
 	if !b.direct {
 		t.finish(b, 0, b.rows)
 	}
+}
+
+// bytesFrom is how many rows are worth unpacking six bits to bytes: three tiles are.
+const bytesFrom = 13
+
+// bytes tells whether codes are unpacked to bytes for the tiles of x.
+func (t *mulTask) bytes() bool {
+	return t.m.codes.bytes != nil && t.rows >= bytesFrom && !t.kernels.blocks
+}
+
+// sumBytes is sumCodes of codes that are unpacked for all tiles: some runs of a panel at a time,
+// which stay in the L1 cache meanwhile.
+func (t *mulTask) sumBytes(b *block) {
+	m, q := t.m, t.m.codes
+	call := &t.calls[b.thread]
+	cut := cutRows(b.rows, q.bytes.rows)
+	for panel := range b.width {
+		for i := range m.pieces {
+			c := unsafe.Add(b.sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
+			clearRows(c, b.stride, b.rows, m.kernels.nr)
+			for at := q.pieces[i]; at < q.pieces[i+1]; {
+				runs := q.tileRuns(at, m.kernels.nr)
+				unpacked, next := t.unpackBytes(b.thread, b.panel+panel, at, runs)
+				for tile, row := 0, 0; tile < cut.tiles; tile++ {
+					height := cut.height(tile)
+					t.aim(call, b.panel+panel, at, b.first+row)
+					call.runs, call.w, call.skip, call.next = runs, unpacked, 0, next
+					call.c, call.cStride = unsafe.Add(c, uintptr(row)*b.stride), b.stride
+					q.bytes.tiles[height][1](call)
+					row += height
+				}
+				at += runs
+			}
+		}
+	}
+	if !b.direct {
+		t.finish(b, 0, b.rows)
+	}
+}
+
+// unpackBytes makes the bytes of formDots8 of some runs of a panel, which a thread has until the
+// next ones, and tells how many bytes behind them lie the codes that it unpacks then.
+func (t *mulTask) unpackBytes(thread, panel, run, runs int) (to unsafe.Pointer, next uintptr) {
+	m, q, call := t.m, t.m.codes, &t.calls[thread]
+	t.aim(call, panel, run, 0)
+	to = unsafe.Add(t.looked, thread*q.unpackedSize())
+	next = uintptr(call.scale) + m.nextRun(run+runs, 1) + q.runs[run+runs-1].at - q.runs[run].at
+	call.runs, call.c = runs, to
+	q.tiles.unpack(call)
+	return to, next - uintptr(to)
 }
 
 // whole tells whether kernels multiply the row of x with all of K.
@@ -130,7 +183,12 @@ func (t *mulTask) sumTiles(b *block) {
 				if q.super > 0 {
 					call.Parts = unsafe.Add(call.Scale, q.head)
 				}
-				if q.form != formDots8 {
+				switch q.form {
+				case formDots8:
+				case formDots6:
+					call.W, call.Ahead = t.unpackBytes(b.thread, b.panel+panel, at, call.Runs)
+					call.Skip = 0
+				default:
 					unpacked := unsafe.Add(t.looked, b.thread*q.unpackedSize())
 					amx.Unpack(unpacked, call.W, call.Runs, q.runs[at].spans*q.runs[at].blocks,
 						call.Skip, &q.numbers)
@@ -153,7 +211,7 @@ func (t *mulTask) aimTiles(call *amx.CodeCall, b *block, run int) {
 	r := &q.runs[run]
 	blocks := r.spans * r.blocks
 	bytes := uintptr(blocks) * q.form.blockBytes(t.m.kernels.nr)
-	call.Runs = min(q.alike(run), max(tileBytes/(8*blocks*t.m.kernels.nr), 1))
+	call.Runs = q.tileRuns(run, t.m.kernels.nr)
 	call.Ahead = tileBytes
 	call.Spans, call.Steps = r.spans, ceilDiv(8*r.blocks, amx.CodeDepth)
 	call.Depth = 8 * r.blocks / call.Steps
@@ -164,6 +222,13 @@ func (t *mulTask) aimTiles(call *amx.CodeCall, b *block, run int) {
 	if call.Offset = q.offset; q.offset > 0 {
 		call.Sums, call.SumStep = unsafe.Pointer(t.sumOf(r.sum, b.first)), uintptr(t.sumRows)*4
 	}
+}
+
+// tileRuns is how many runs from one on all rows of a block are multiplied with before the next
+// ones.
+func (c *codes) tileRuns(run, nr int) int {
+	r := &c.runs[run]
+	return min(c.alike(run), max(tileBytes/(8*r.spans*r.blocks*nr), 1))
 }
 
 // unpackedSize is how many bytes tiles multiply at a time, at most.
@@ -202,7 +267,7 @@ func (t *mulTask) aim(call *codeCall, panel, run, row int) {
 		spans: r.spans, blocks: r.blocks, parts: r.parts, skip: head,
 		scaleStep: head + uintptr(r.spans*r.blocks)*q.form.blockBytes(m.kernels.nr),
 		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
-		offset: q.offset, flags: q.flags}
+		offset: q.offset, head: q.head, flags: q.flags}
 	if q.offset > 0 {
 		call.sums = unsafe.Pointer(t.sumOf(r.sum, row))
 	}
@@ -267,7 +332,7 @@ func (t *mulTask) doUnpacked(chunk, thread int) {
 		}
 	}
 	e := epilogue{dst: dst, dstStride: t.dstStride, parts: tile, partStride: stride,
-		chunkStride: piece, chunks: m.pieces, rows: rows, cols: cols}
+		chunkStride: piece, chunks: m.pieces, rows: rows, cols: cols, wide: nr == wideNR}
 	if t.add != nil {
 		e.add, e.addStride = unsafe.Add(t.add, uintptr(first)*t.addStride+column), t.addStride
 	}
@@ -351,10 +416,10 @@ func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
 			s.tileCalls = make([]amx.CodeCall, p.Threads())
 		}
 		t.tileCalls = s.tileCalls
-		if q.form != formDots8 {
-			size := q.unpackedSize()
-			t.looked = unsafe.Pointer(&alignedSlice(&s.looked, p.Threads()*size)[0])
-		}
+	}
+	if t.kernels.blocks && q.form != formDots8 || t.bytes() {
+		size := q.unpackedSize()
+		t.looked = unsafe.Pointer(&alignedSlice(&s.looked, p.Threads()*size)[0])
 	}
 	if m.unpacks(t.rows) {
 		t.numberSize = m.numberSize()

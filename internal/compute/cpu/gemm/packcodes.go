@@ -425,9 +425,9 @@ func (c *codes) putBlock(to unsafe.Pointer, nr, lane int, v uint64) {
 	}
 	if c.form == formDots6 {
 		v = (v&0x3f3f3f3f3f3f3f3f + uint64(c.least)*0x0101010101010101) & 0x3f3f3f3f3f3f3f3f
-		shift := lane / 8 * 2
-		upper := (*uint32)(unsafe.Add(to, 4*(nr+lane%8)))
-		if lane < 8 {
+		shift := lane / (nr / 2) * 2
+		upper := (*uint32)(unsafe.Add(to, 4*(nr+lane%(nr/2))))
+		if lane < nr/2 {
 			*upper = 0
 		}
 		*upper |= (uint32(v>>4)&0x03030303 | uint32(v>>36)&0x03030303<<4) << shift

@@ -137,3 +137,90 @@ fill:
 	MOVL $0, odd+32(FP)
 	VZEROUPPER
 	RET
+
+// func roundSpans512(to unsafe.Pointer, step int, x *float32, spans, vectors int,
+//	scale unsafe.Pointer, sums *spanSums)
+TEXT ·roundSpans512(SB), NOSPLIT, $0-56
+	MOVQ to+0(FP), DI
+	MOVQ step+8(FP), DX
+	MOVQ x+16(FP), SI
+	MOVQ spans+24(FP), R8
+	MOVQ vectors+32(FP), R9
+	MOVQ scale+40(FP), R10
+	MOVQ sums+48(FP), R11
+	MOVL $0x7fffffff, AX
+	VPBROADCASTD AX, Z7
+	MOVL $0x42fe0000, BX // 127
+	VMOVD BX, X5
+span:
+	VPANDD (SI), Z7, Z2
+	LEAQ   64(SI), R12
+	MOVQ   R9, CX
+	DECQ   CX
+	JZ     across
+largest:
+	VPANDD  (R12), Z7, Z1
+	VPMAXUD Z1, Z2, Z2
+	ADDQ $64, R12
+	DECQ CX
+	JNZ  largest
+across:
+	VEXTRACTI64X4 $1, Z2, Y1
+	VPMAXUD Y1, Y2, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X1, X0, X0
+	VMOVD   X0, AX
+	MOVQ DI, R13
+	MOVQ R9, CX
+	CMPL AX, $0x7f800000
+	JAE  none
+	CMPL AX, $0x04000000
+	JB   zero
+	VDIVSS X0, X5, X2
+	VDIVSS X5, X0, X0
+	VMOVSS X0, (R10)
+	VBROADCASTSS X2, Z2
+	VPXORD Z6, Z6, Z6
+round:
+	VMULPS    (SI), Z2, Z3
+	VCVTPS2DQ Z3, Z3
+	VPADDD    Z3, Z6, Z6
+	VPMOVDB   Z3, (R13)
+	ADDQ $64, SI
+	ADDQ $16, R13
+	DECQ CX
+	JNZ  round
+	VEXTRACTI64X4 $1, Z6, Y3
+	VPADDD  Y3, Y6, Y4
+	VEXTRACTI128 $1, Y4, X3
+	VPADDD  X3, X4, X4
+	VPHADDD X4, X4, X4
+	VMOVQ   X4, (R11)
+next:
+	ADDQ DX, DI
+	ADDQ DX, R10
+	ADDQ $8, R11
+	DECQ R8
+	JNZ  span
+	VZEROUPPER
+	RET
+none:
+	MOVL $0x7fc00000, AX
+	JMP  fill
+zero:
+	XORL AX, AX
+fill:
+	MOVL AX, (R10)
+	MOVQ $0, (R11)
+	VPXOR X3, X3, X3
+filled:
+	VMOVDQU X3, (R13)
+	ADDQ $64, SI
+	ADDQ $16, R13
+	DECQ CX
+	JNZ  filled
+	JMP  next

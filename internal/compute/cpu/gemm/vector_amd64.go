@@ -102,7 +102,8 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	case wide && c.super > 0 && c.form == formDots4:
 		nr, c.tiles = 32, &avx512CodesSuper4
 	case wide && c.super > 0:
-		nr, c.tiles, c.zero = 32, &avx512CodesSuper8, 128
+		nr, c.form, c.tiles, c.bytes = 32, formDots6, &avx512CodesSuper6, &avx512CodesSuper8
+		c.zero = c.least
 	case c.super > 0 && c.form == formDots4:
 		c.tiles, c.split = &avx2CodesSuper4, true
 	case c.super > 0:
@@ -113,7 +114,7 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	case wide && c.form == formTable:
 		nr, c.tiles = 32, &avx512CodesTable
 	case wide:
-		nr, c.tiles, c.zero = 32, &avx512CodesDots8, 128
+		nr, c.tiles, c.zero = 32, &avx512CodesDots8, byteZero
 	case c.form == formDots4:
 		c.tiles, c.split = &avx2CodesDots4, true
 	case c.form == formTable && c.small:
@@ -147,3 +148,13 @@ func roundSpan(to, x unsafe.Pointer, blocks int, vector bool) (scale float32, ev
 
 //go:noescape
 func roundSpanAVX2(to, x unsafe.Pointer, blocks int) (scale float32, even, odd int32)
+
+// roundSpans is roundSpan of spans of size columns each, a multiple of wideSpan, one behind the
+// other in x, by AVX-512. What they have lies step bytes apart.
+func roundSpans(to, scale unsafe.Pointer, step int, x []float32, size int, sums []spanSums) {
+	roundSpans512(to, step, &x[0], len(sums), size/wideSpan, scale, &sums[0])
+}
+
+//go:noescape
+func roundSpans512(to unsafe.Pointer, step int, x *float32, spans, vectors int,
+	scale unsafe.Pointer, sums *spanSums)

@@ -62,7 +62,23 @@ func siluMulAVX2(dst, gate, up []float32)
 //go:noescape
 func geluErfAVX2(x []float32)
 
-// The kernels of AVX-512 take the leading multiple of step512 elements and leave the rest alone.
+//go:noescape
+func dot512(a, b []float32) float32
+
+// ropeHeads512 turns heads that lie step bytes apart, by halves of a multiple of ropeStep512.
+//
+//go:noescape
+func ropeHeads512(x *float32, heads, step, half int, cos, sin *float32)
+
+// These take the leading multiple of rowStep512 elements and leave the rest alone.
+
+//go:noescape
+func add512(dst, a, b []float32)
+
+//go:noescape
+func scaleWeight512(dst, x, weight []float32, r float32)
+
+// The other kernels of AVX-512 take that of step512.
 
 //go:noescape
 func exp512(x []float32, max float32)

@@ -25,20 +25,26 @@ func scaleWeightAVX2(dst, x, weight []float32, r float32) {
 func affineAVX2(dst, x, weight, bias []float32, mean, r float32) {
 	affinePortable(dst, x, weight, bias, mean, r)
 }
-func exp512(x []float32, max float32)                  { expSumPortable(x, max) }
-func siluMul512(dst, gate, up []float32)               { siluMulPortable(dst, gate, up) }
-func siluMulBlocks512(*uint16, []float32, []float32)   { panic("vec: no AVX-512") }
-func geluErf512(x []float32)                           { geluErfPortable(x) }
-func ropeAVX2(lo, hi, cos, sin []float32)              { ropePortable(lo, hi, cos, sin) }
-func reluAVX2(x []float32)                             { reluPortable(x) }
-func siluMulAVX2(dst, gate, up []float32)              { siluMulPortable(dst, gate, up) }
-func geluErfAVX2(x []float32)                          { geluErfPortable(x) }
-func toBF16AVX2(dst []uint16, x []float32)             { toBF16Portable(dst, x) }
-func toBF16PairsAVX2(*uint16, int, []float32)          { panic("vec: no AVX2") }
-func fromBF16AVX2(dst []float32, x []uint16)           { fromBF16Portable(dst, x) }
-func toF16AVX2(dst []uint16, x []float32)              { toF16Portable(dst, x) }
-func fromF16AVX2(dst []float32, x []uint16)            { fromF16Portable(dst, x) }
-func largestAVX2(x []float32) uint32                   { return largestPortable(x) }
-func int8AVX2(dst []byte, x []float32, scale float32)  { int8Portable(dst, x, scale) }
-func e4m3AVX2(dst []byte, x []float32, scale float32)  { e4m3Portable(dst, x, scale) }
-func int4AVX2(dst []byte, x []float32, factor float32) { int4Portable(dst, x, factor) }
+func scaleWeight512(dst, x, weight []float32, r float32) {
+	scaleWeightPortable(dst, x, weight, r)
+}
+func ropeHeads512(*float32, int, int, int, *float32, *float32) { panic("vec: no AVX-512") }
+func dot512(a, b []float32) float32                            { return dotPortable(a, b) }
+func add512(dst, a, b []float32)                               { addPortable(dst, a, b) }
+func exp512(x []float32, max float32)                          { expSumPortable(x, max) }
+func siluMul512(dst, gate, up []float32)                       { siluMulPortable(dst, gate, up) }
+func siluMulBlocks512(*uint16, []float32, []float32)           { panic("vec: no AVX-512") }
+func geluErf512(x []float32)                                   { geluErfPortable(x) }
+func ropeAVX2(lo, hi, cos, sin []float32)                      { ropePortable(lo, hi, cos, sin) }
+func reluAVX2(x []float32)                                     { reluPortable(x) }
+func siluMulAVX2(dst, gate, up []float32)                      { siluMulPortable(dst, gate, up) }
+func geluErfAVX2(x []float32)                                  { geluErfPortable(x) }
+func toBF16AVX2(dst []uint16, x []float32)                     { toBF16Portable(dst, x) }
+func toBF16PairsAVX2(*uint16, int, []float32)                  { panic("vec: no AVX2") }
+func fromBF16AVX2(dst []float32, x []uint16)                   { fromBF16Portable(dst, x) }
+func toF16AVX2(dst []uint16, x []float32)                      { toF16Portable(dst, x) }
+func fromF16AVX2(dst []float32, x []uint16)                    { fromF16Portable(dst, x) }
+func largestAVX2(x []float32) uint32                           { return largestPortable(x) }
+func int8AVX2(dst []byte, x []float32, scale float32)          { int8Portable(dst, x, scale) }
+func e4m3AVX2(dst []byte, x []float32, scale float32)          { e4m3Portable(dst, x, scale) }
+func int4AVX2(dst []byte, x []float32, factor float32)         { int4Portable(dst, x, factor) }

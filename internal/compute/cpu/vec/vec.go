@@ -16,7 +16,7 @@ import (
 // Ops is a choice of kernels. It has no state and may be used by many goroutines.
 type Ops struct {
 	simd bool
-	wide bool // AVX-512 computes what takes exponentials
+	wide bool // there is AVX-512
 }
 
 // New returns the operations for the instruction set i, or the portable ones if this machine cannot
@@ -26,8 +26,12 @@ func New(i isa.ISA) *Ops {
 		wide: i >= isa.AVX512 && isa.Available(isa.AVX512)}
 }
 
-// step512 is how many elements the kernels of AVX-512 take at a time.
-const step512 = 64
+const (
+	// step512 is how many elements the kernels of AVX-512 take at a time that need exponentials.
+	step512 = 64
+	// rowStep512 is how many those of rows do, and ropeStep512 how many of half a head.
+	rowStep512, ropeStep512 = 32, 16
+)
 
 // wider is how many leading elements of n the kernels of AVX-512 take.
 func (o *Ops) wider(n int) int {
@@ -62,9 +66,12 @@ func (o *Ops) Dot(a, b []float32) float32 {
 	var s float64
 	for len(a) > 0 {
 		n := min(len(a), sumBlock)
-		if o.simd {
+		switch {
+		case o.wide:
+			s += float64(dot512(a[:n], b[:n]))
+		case o.simd:
 			s += float64(dotAVX2(a[:n], b[:n]))
-		} else {
+		default:
 			s += float64(dotPortable(a[:n], b[:n]))
 		}
 		a, b = a[n:], b[n:]
@@ -81,6 +88,11 @@ func (o *Ops) RMSNorm(dst, x, weight []float32, eps float32) {
 	x, weight = x[:len(dst)], weight[:len(dst)]
 	mean := float64(o.Dot(x, x)) / float64(len(x))
 	r := float32(1 / math.Sqrt(mean+float64(eps)))
+	if o.wide {
+		n := len(dst) &^ (rowStep512 - 1)
+		scaleWeight512(dst[:n], x, weight, r)
+		dst, x, weight = dst[n:], x[n:], weight[n:]
+	}
 	if o.simd {
 		scaleWeightAVX2(dst, x, weight, r)
 		return
@@ -118,6 +130,11 @@ func (o *Ops) LayerNorm(dst, x, weight, bias []float32, eps float32) {
 // Add computes dst = a + b. dst may be either.
 func (o *Ops) Add(dst, a, b []float32) {
 	a, b = a[:len(dst)], b[:len(dst)]
+	if o.wide {
+		n := len(dst) &^ (rowStep512 - 1)
+		add512(dst[:n], a, b)
+		dst, a, b = dst[n:], a[n:], b[n:]
+	}
 	if o.simd {
 		addAVX2(dst, a, b)
 		return
@@ -171,6 +188,12 @@ func (o *Ops) Div(x []float32, a float32) {
 func (o *Ops) Rope(x []float32, headDim, rot int, cos, sin []float32) {
 	half := rot / 2
 	cos, sin = cos[:half], sin[:half]
+	if heads := len(x) / max(headDim, 1); o.wide && heads > 0 && half > 0 &&
+		half%ropeStep512 == 0 {
+		_ = x[(heads-1)*headDim+2*half-1]
+		ropeHeads512(&x[0], heads, 4*headDim, half, &cos[0], &sin[0])
+		return
+	}
 	for len(x) >= headDim && headDim > 0 {
 		head := x[:headDim]
 		if o.simd {

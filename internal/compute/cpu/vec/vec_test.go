@@ -98,6 +98,10 @@ var operations = []struct {
 		o.Rope(a, len(a), len(a)&^1, b, c)
 		return a
 	}},
+	{"RopeHeads", func(o *Ops, a, b, c, d []float32) []float32 {
+		o.Rope(a, min(len(a), 40), min(len(a)&^1, 32), b, c)
+		return a
+	}},
 	{"sums", func(o *Ops, a, b, c, d []float32) []float32 {
 		return []float32{o.Sum(a), o.Dot(a, b), o.Max(a)}
 	}},

@@ -31,15 +31,16 @@ const (
 	callList      = 152
 	callPieceStep = 160
 	callCApart    = 168
-	callFromX     = 176
-	callFromSums  = 184
+	callHead      = 176
+	callFromX     = 232
+	callFromSums  = 240
 )
 
 // codePart has these.
 const (
 	partRuns  = 0
-	partThen  = 48
-	partBytes = 56
+	partThen  = 40
+	partBytes = 48
 )
 
 // codeTarget is an instruction set together with a form of codes:
@@ -54,8 +55,8 @@ const (
 //	signed 4 bits that are looked up as two's complement bytes (AVX2)
 //	dots8  two's complement bytes, likewise
 //	super4 dots4, each span of which has scales and offsets of 8 bits
-//	super6 6 bits, likewise: four below as dots4, two above (AVX2)
-//	super8 dots8, likewise (AVX-512)
+//	super6 6 bits, likewise: four below as dots4, two above
+//	super8 dots8, likewise, which super6 is unpacked to for many rows (AVX-512)
 type codeTarget struct {
 	set    string
 	form   string
@@ -85,7 +86,7 @@ func codeTargets() []*codeTarget {
 	}
 	avx512 := func(form string, widest ...int) *codeTarget {
 		return &codeTarget{set: "avx512", form: form, vector: 64, regs: 32, rows: len(widest),
-			shapes: shapes(widest), unpack: form != "float" && !dots[form]}
+			shapes: shapes(widest), unpack: form != "float" && !dots[form] || form == "super6"}
 	}
 	return []*codeTarget{
 		avx2("half", 4, 2, 1, 1),
@@ -106,7 +107,8 @@ func codeTargets() []*codeTarget {
 		avx512("table", 4, 2, 1, 1, 1),
 		avx512("dots8", 4, 2, 1, 1, 1, 1),
 		avx512("super4", 2, 2, 1, 1, 1, 1),
-		avx512("super8", 2, 2, 1, 1, 1, 1),
+		avx512("super6", 2, 2, 1, 1, 1),
+		avx512("super8", 1, 1, 1, 1, 1, 1),
 		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	}
 }
@@ -156,6 +158,8 @@ func newCodeWriter(b *bytes.Buffer, t *codeTarget, s shape, unpack bool) *codeWr
 		w.last -= 4
 	case t.form == "table" && (t.vector == 64 || w.mask() == "Y14"):
 		w.last -= 2
+	case w.six() && t.vector == 64:
+		w.last -= 2 + toInt(unpack)
 	case t.form == "full" || t.form == "e4m3" || w.dots():
 		w.last--
 	}
@@ -253,6 +257,9 @@ func (w *codeWriter) kernel() {
 		w.op("LEAQ (R9)(R9*2), R10")
 		w.op("ADDQ DI, R10")
 	}
+	if w.unpacked() {
+		w.op("MOVQ %d(AX), R10", callNext)
+	}
 	if !w.unpack {
 		w.op("MOVQ %d(AX), SI", callX)
 		switch {
@@ -282,9 +289,9 @@ func (w *codeWriter) kernel() {
 	}
 	if w.dots() {
 		w.op("MOVQ %d(AX), R13", callSpans)
-		if w.super() {
-			w.op("MOVQ DI, R12")
-			w.op("SUBQ %d(AX), R12", callParts)
+		if w.super() && !w.unpack {
+			w.op("MOVQ BX, R12")
+			w.op("ADDQ %d(AX), R12", callHead)
 		}
 		if w.ahead() {
 			w.op("MOVQ %d(AX), R14", callScaleStep)
@@ -309,7 +316,9 @@ func (w *codeWriter) kernel() {
 			}
 		}
 		w.label("span")
-		w.begin()
+		if !w.unpack {
+			w.begin()
+		}
 	}
 	w.op("MOVQ %d(AX), CX", callBlocks)
 	w.op("PCALIGN $32")
@@ -319,6 +328,10 @@ func (w *codeWriter) kernel() {
 			for line := 0; line < w.blockBytes(); line += 64 {
 				w.op("PREFETCHT0 %d(DI)%s", line, nextRun[panel])
 			}
+		}
+	} else if w.unpacked() { // elsewhere lies what is unpacked next
+		for line := 0; line < w.blockBytes(); line += 64 {
+			w.op("PREFETCHT1 %d(DI)(R10*1)", line)
 		}
 	} else if w.dots() { // which memory may not keep up with
 		for panel := range w.panels {
@@ -332,9 +345,12 @@ func (w *codeWriter) kernel() {
 	if w.panels > 3 {
 		w.op("ADDQ $%d, R10", w.blockBytes())
 	}
-	if w.unpack {
+	switch {
+	case w.unpack && w.six():
+		w.op("ADDQ $%d, R14", 8*w.t.nr())
+	case w.unpack:
 		w.op("ADDQ $%d, R14", 8*4*w.t.nr())
-	} else {
+	default:
 		bytes := 32
 		if w.dots() {
 			bytes = 8
@@ -346,7 +362,9 @@ func (w *codeWriter) kernel() {
 	w.op("DECQ CX")
 	w.op("JNZ block")
 	if w.dots() {
-		w.end()
+		if !w.unpack {
+			w.end()
+		}
 		w.op("DECQ R13")
 		w.op("JNZ span")
 	}
@@ -375,7 +393,7 @@ func (w *codeWriter) beginPart() {
 	w.label("part")
 	w.op("MOVQ %d(AX), CX", callList)
 	w.op("MOVQ %d(CX), DX", partRuns)
-	for i, field := range []int{callBlocks, callSpans, callSkip, callScaleStep, callParts} {
+	for i, field := range []int{callBlocks, callSpans, callSkip, callScaleStep} {
 		w.op("MOVQ %d(CX), R14", partRuns+8*(i+1))
 		w.op("MOVQ R14, %d(AX)", field)
 	}
@@ -412,7 +430,7 @@ func (t *codeTarget) wholes() bool { return t.vector == 32 && dots[t.form] }
 
 // distance is how many bytes before they are multiplied codes are fetched.
 func (w *codeWriter) distance() int {
-	if w.whole() {
+	if w.whole() || w.unpack {
 		return prefetch * 4 / max(w.panels, w.turns)
 	}
 	return prefetch * w.rows
@@ -478,6 +496,9 @@ func (w *codeWriter) constants() {
 	case w.dots() && w.t.vector == 64:
 		w.op("MOVQ %d(AX), BX", callTable)
 		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.bytes()), w.v(w.last))
+		for i := range w.t.regs - w.last - 1 { // the upper bits of six, and what they begin at
+			w.op("VPBROADCASTD %d(BX), %s", 96+32*i, w.v(w.last+1+i))
+		}
 	case w.dots():
 		w.op("MOVQ %d(AX), R11", callTable)
 		w.op("VMOVUPS %d(R11), Y15", 32*toInt(w.bytes()))
@@ -502,6 +523,8 @@ func (w *codeWriter) constants() {
 // block computes eight columns.
 func (w *codeWriter) block() {
 	switch {
+	case w.six() && w.unpack:
+		w.unpackSix()
 	case w.dots() && w.t.vector == 64:
 		w.blockVNNI()
 	case w.t.form == "dots4" || w.t.form == "super4" || w.t.form == "table":
@@ -693,9 +716,12 @@ func (w *codeWriter) dots() bool { return dots[w.t.form] }
 // super tells whether each span has scales and offsets of 8 bits.
 func (w *codeWriter) super() bool { return strings.HasPrefix(w.t.form, "super") }
 
-// six tells whether codes are six bits: products of pairs of them are added by int16, and
-// multiplied by the integers of their span as these are added.
+// six tells whether codes are six bits.
 func (w *codeWriter) six() bool { return w.t.form == "super6" }
+
+// pairs tells whether products of pairs of codes of six bits are added by int16, and multiplied by
+// the integers of their span as these are added.
+func (w *codeWriter) pairs() bool { return w.six() && w.t.vector == 32 }
 
 // bytes tells whether codes that are multiplied by int8 are bytes.
 func (w *codeWriter) bytes() bool { return dots[w.t.form] && strings.HasSuffix(w.t.form, "8") }
@@ -703,7 +729,7 @@ func (w *codeWriter) bytes() bool { return dots[w.t.form] && strings.HasSuffix(w
 // mask is where AVX2 has the mask of four bits: in a register, where one is left.
 func (w *codeWriter) mask() string {
 	switch {
-	case w.t.form == "dots4" || w.t.form == "super4" || w.six():
+	case w.t.form == "dots4" || w.t.form == "super4" || w.pairs():
 		return "Y15"
 	case w.t.form == "table" && w.rows < 3:
 		return "Y14"
@@ -719,7 +745,7 @@ func (w *codeWriter) free(i int) string { return w.tmp(w.sums + i) }
 
 // begin has each product start at what the row says.
 func (w *codeWriter) begin() {
-	if w.six() {
+	if w.pairs() {
 		for panel := range w.panels {
 			w.words(panel)
 		}
@@ -727,7 +753,7 @@ func (w *codeWriter) begin() {
 	for row := range w.rows {
 		for j := range 2 * w.panels {
 			w.op("VPBROADCASTD %s, %s", w.x(row, 0), w.dot(row, j))
-			if w.six() {
+			if w.pairs() {
 				w.op("VPMADDWD %s, %s, %s", w.word(j), w.dot(row, j), w.dot(row, j))
 			}
 		}
@@ -744,7 +770,7 @@ func (w *codeWriter) words(panel int) {
 
 // word is the register of those of a vector.
 func (w *codeWriter) word(j int) string {
-	if w.six() {
+	if w.pairs() {
 		return w.free(j)
 	}
 	return w.free(1 + j%2)
@@ -787,7 +813,7 @@ func (w *codeWriter) endSuper() {
 		switch {
 		case words:
 			w.words(panel)
-		case !w.six():
+		case !w.pairs():
 			w.floats(panel)
 		}
 		for row := range w.rows {
@@ -800,7 +826,7 @@ func (w *codeWriter) endSuper() {
 					w.op("VPMADDWD %s, %s, %s", w.word(j), dot, dot)
 				}
 				w.op("VCVTDQ2PS %s, %s", dot, dot)
-				if !words && !w.six() {
+				if !words && !w.pairs() {
 					w.op("VMULPS %s, %s, %s", w.free(1+j%2), dot, dot)
 				}
 				w.op("VFMADD231PS %s, %s, %s", x, dot, w.sum(row, j))
@@ -990,13 +1016,16 @@ func (w *codeWriter) signed(ones string, load func(half, j int, codes string)) {
 // blockVNNI adds four products to each lane of 32 bits. Bytes, too, are made unsigned: they get 128
 // more, of which begin knows.
 func (w *codeWriter) blockVNNI() {
+	temporaries := w.tmps() - w.sums - w.rows - toInt(w.six())
 	for half := range 2 {
 		for row := range w.rows {
 			w.op("VPBROADCASTD %s, %s", w.x(row, 1+half), w.free(row))
 		}
 		for j := range 2 * w.panels {
-			codes := w.free(w.rows + j%(w.tmps()-w.sums-w.rows))
+			codes := w.free(w.rows + j%temporaries)
 			switch {
+			case w.six():
+				w.sixBits(half, j, codes, w.free(w.rows+temporaries))
 			case w.bytes():
 				w.op("VPXORD %s, %s, %s", w.at(j, (2*half+j%2)*64), w.v(w.last), codes)
 			case half == 0:
@@ -1016,9 +1045,44 @@ func (w *codeWriter) blockVNNI() {
 	}
 }
 
+// sixBits makes bytes of codes of six bits: of the upper ones a vector has those of four.
+func (w *codeWriter) sixBits(half, j int, codes, upper string) {
+	w.op([...]string{"VMOVUPS %s, %s", "VPSRLW $4, %s, %s"}[half], w.at(j, j%2*64), codes)
+	at, mask := w.at(j, 128), w.v(w.last+1)
+	switch shift := 4 - 2*(2*half+j%2); {
+	case shift > 0:
+		w.op("VPSLLW $%d, %s, %s", shift, at, upper)
+		w.op("VPANDD %s, %s, %s", mask, upper, upper)
+	case shift < 0:
+		w.op("VPSRLW $%d, %s, %s", -shift, at, upper)
+		w.op("VPANDD %s, %s, %s", mask, upper, upper)
+	default:
+		w.op("VPANDD %s, %s, %s", at, mask, upper)
+	}
+	// The lower bits, of the mask, or the upper ones.
+	w.op("VPTERNLOGD $0xea, %s, %s, %s", upper, w.v(w.last), codes)
+}
+
+// unpackSix writes what codes of six bits stand for, as the bytes of dots8.
+func (w *codeWriter) unpackSix() {
+	for half := range 2 {
+		for j := range 2 {
+			codes := w.tmp(2*half + j)
+			w.sixBits(half, j, codes, w.tmp(4+2*half+j))
+			w.op("VPSUBB %s, %s, %s", w.v(w.last+2), codes, codes)
+			w.op("VMOVUPS %s, %d(R14)", codes, (2*half+j)*64)
+		}
+	}
+}
+
 // ahead tells whether what is at the same place of the next run, or of the first one of the next
 // panels, is fetched: memory may not keep up with one row.
-func (w *codeWriter) ahead() bool { return w.super() && w.rows == 1 && w.t.vector == 64 }
+func (w *codeWriter) ahead() bool {
+	return w.super() && w.rows == 1 && w.t.vector == 64 && !w.unpack && !w.unpacked()
+}
+
+// unpacked tells whether the codes are what those of another form were unpacked to.
+func (w *codeWriter) unpacked() bool { return w.t.form == "super8" }
 
 // nextRun is how far that is, for each panel.
 var nextRun = [2]string{"(R14*1)", "(R10*1)"}
