@@ -420,6 +420,37 @@ func TestDashboardAsksForTheKey(t *testing.T) {
 	}
 }
 
+// TestDashboardAsksAgain: a key that is given after the question was dismissed, in a browser that
+// refuses storage and whose language has no formats, brings what had waited for it: the page is not
+// loaded again.
+func TestDashboardAsksAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser is used in make test-full only")
+	}
+	b := startBrowser(t)
+	_, base := startServer(t, "--api-key", "sesame")
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `
+		Object.defineProperty(Navigator.prototype, "language", { get: () => "en-US@posix" });
+		for (const name of ["sessionStorage", "localStorage"])
+			Object.defineProperty(window, name, { get() { throw new DOMException("refused"); } });
+	`}, nil)
+	b.open(base + "/#live")
+	b.until("document.getElementById('ask').open")
+	b.press("Escape", "", 27)
+	b.until("document.getElementById('about').textContent.includes('asks for an API key')")
+	b.until("document.querySelector('.state.lost')")
+	b.eval("document.getElementById('key').click()")
+	b.until("document.activeElement.id === 'ask-key'")
+	b.write("sesame")
+	b.press("Enter", "\r", 13)
+	b.until("document.querySelectorAll('.rank').length === 1")
+	b.until("document.getElementById('about').textContent.includes('go-std-tiny')")
+	b.until("document.querySelector('.plot canvas')")
+	if got := b.eval("performance.getEntriesByType('navigation')[0].type"); got != `"navigate"` {
+		t.Errorf("the page was loaded by %s", got)
+	}
+}
+
 // chooses gives two result files to the page, as a user who picks them.
 func (b *browser) chooses(t *testing.T, base string) (files []string) {
 	t.Helper()

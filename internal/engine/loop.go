@@ -186,7 +186,7 @@ func (l *Loop) send() (bool, error) {
 		return false, nil
 	}
 	f := flight{began: l.turned, made: time.Now(), plan: l.plan.ID, requests: len(l.plan.Rows)}
-	f.tokens, _ = l.plan.Tokens()
+	f.tokens = l.plan.Tokens()
 	var err error
 	if f.future, err = l.group.Execute(&l.plan); err != nil {
 		return false, err

@@ -1,7 +1,27 @@
 // Requests to the server that the page came from, with the API key where there is one.
 
 const stored = "eagleray-key";
-const keyOf = () => sessionStorage.getItem(stored) ?? "";
+let given = ""; // where storage is refused, the key lasts as long as the page
+
+function keyOf() {
+  try {
+    return sessionStorage.getItem(stored) ?? given;
+  } catch {
+    return given;
+  }
+}
+
+function keep(key) {
+  given = key;
+  try {
+    sessionStorage.setItem(stored, key);
+  } catch {
+    // As above.
+  }
+}
+
+// withKey says whether there is a key.
+export const withKey = () => keyOf() !== "";
 
 // Failure is an answer that is not 2xx.
 export class Failure extends Error {
@@ -33,7 +53,8 @@ async function reached(promise) {
 
 let asking = null;
 
-// askKey shows the dialog and waits for a key. Several requests share one question.
+// askKey shows the dialog and waits for a key. Several requests share one question. The event "key"
+// tells the document of the answer: what has failed for want of one goes on.
 export function askKey(wrong) {
   asking ??= new Promise((resolve, reject) => {
     const dialog = document.getElementById("ask");
@@ -49,9 +70,10 @@ export function askKey(wrong) {
           reject(new Failure(401, "the server asks for an API key"));
           return;
         }
-        sessionStorage.setItem(stored, input.value);
+        keep(input.value);
         input.value = "";
         resolve();
+        document.dispatchEvent(new Event("key"));
       },
       { once: true },
     );

@@ -162,7 +162,7 @@ export function live(section, about) {
         if (controller.signal.aborted) return;
         refused = err.status ? err.message : "";
         if (err.status === 401) {
-          // the key was not given: the button at the top asks again
+          // the key was not given: see below
           open = null;
           setState("lost", refused);
           return;
@@ -291,5 +291,8 @@ export function live(section, about) {
   }
 
   about.catch(() => {}); // the feed says it too
+  document.addEventListener("key", () => {
+    if (!section.hidden) show();
+  });
   return { show, hide };
 }

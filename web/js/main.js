@@ -15,7 +15,7 @@ presence(document.getElementById("gone"));
 // Each page is made when it is first shown, and told when it is shown and hidden.
 const makers = { chat, live, bench };
 const made = {};
-const about = request("window/about").then((answer) => answer.json());
+const about = describe();
 let shown = null;
 
 function show() {
@@ -46,12 +46,23 @@ document.addEventListener("visibilitychange", () => {
   else made[shown]?.show?.();
 });
 document.getElementById("key").addEventListener("click", () => {
-  askKey(false).then(
-    () => location.reload(),
-    () => {},
-  );
+  askKey(false).catch(() => {});
 });
 show();
+
+// describe asks what the server is, again where the key was given after the question had been
+// dismissed.
+async function describe() {
+  for (;;) {
+    try {
+      return await (await request("window/about")).json();
+    } catch (err) {
+      if (err.status !== 401) throw err;
+      setText(document.getElementById("about"), err.message);
+    }
+    await new Promise((go) => document.addEventListener("key", go, { once: true }));
+  }
+}
 
 about.then(
   (a) => {

@@ -1,7 +1,8 @@
 // A request as a command or a program that makes it. The key is never written out.
 
+import { withKey } from "./api.js";
+
 const address = () => new URL(".", location.href).href.replace(/\/$/, "");
-const withKey = () => sessionStorage.getItem("eagleray-key") !== null;
 const pathOf = (body) => (body.messages ? "/v1/chat/completions" : "/v1/completions");
 
 export function curl(body) {

@@ -310,7 +310,7 @@ func (s *API) messageResults(w http.ResponseWriter, r *server.Request) error {
 		if err != nil {
 			return err
 		}
-		if err := s.WriteInTime(w, string(line)); err != nil {
+		if err := s.WriteInTime(w, line); err != nil {
 			return err
 		}
 	}

@@ -399,7 +399,7 @@ func (s *API) fileContent(w http.ResponseWriter, r *server.Request) error {
 		if err != nil {
 			return err
 		}
-		if err := s.WriteInTime(w, string(buf[:n])); err != nil {
+		if err := s.WriteInTime(w, buf[:n]); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func WriteReport(w io.Writer, results []Result) error {
 	if err != nil {
 		return err
 	}
-	plots, err := concat("vendor/uplot/uPlot.iife.min.js")
+	plots, err := concat("js/locale.js", "vendor/uplot/uPlot.iife.min.js")
 	if err != nil {
 		return err
 	}

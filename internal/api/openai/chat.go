@@ -33,7 +33,7 @@ func (s *API) answerChat(w http.ResponseWriter, r *server.Request, g *generate.G
 		if err := a.read(r.Context(), fold); err != nil {
 			return err
 		}
-		return s.WriteJSON(w, fold.answer())
+		return s.WriteAround(w, fold.answer(), &fold.late)
 	}
 	out := s.Events(w)
 	events := &chatEvents{chatAnswer: a, out: out, head: chunkHead(g, "chat.completion.chunk")}

@@ -62,13 +62,14 @@ type functionCall struct {
 // chatFold adds up the pieces of an answer that is not streamed.
 type chatFold struct {
 	chatAnswer
+	late    wire.Late
 	choices []chatChoice
 	said    []foldedChat // of each choice
 }
 
 type foldedChat struct {
-	content, reasoning []byte
-	arguments          [][]byte // of each call
+	content, reasoning, logprobs []byte
+	arguments                    [][]byte // of each call
 }
 
 func (f *chatFold) open() error {
@@ -81,7 +82,7 @@ func (f *chatFold) open() error {
 			f.choices[i].TokenIDs = []int32{}
 		}
 		if f.req.TopLogprobs != sample.NoLogprobs {
-			f.choices[i].Logprobs = []byte(logprobsHead)
+			f.said[i].logprobs = []byte(logprobsHead)
 		}
 	}
 	return nil
@@ -113,10 +114,10 @@ func (f *chatFold) add(p *chatPiece) error {
 		out.TokenIDs = append(out.TokenIDs, p.tokens...)
 	}
 	if len(p.scores) > 0 {
-		if len(out.Logprobs) > len(logprobsHead) {
-			out.Logprobs = append(out.Logprobs, ',')
+		if len(said.logprobs) > len(logprobsHead) {
+			said.logprobs = append(said.logprobs, ',')
 		}
-		out.Logprobs = f.s.AppendTokenLogprobs(out.Logprobs, p.scores, f.req.Shown(f.s.Service),
+		said.logprobs = f.s.AppendTokenLogprobs(said.logprobs, p.scores, f.req.Shown(f.s.Service),
 			f.req.AsTokenIDs)
 	}
 	return nil
@@ -141,14 +142,14 @@ func (f *chatFold) answer() *chatResponse {
 		for i, text := range said.arguments {
 			out.Message.ToolCalls[i].Function.Arguments = string(text)
 		}
-		if out.Logprobs != nil {
-			out.Logprobs = append(out.Logprobs, "]}"...)
+		if said.logprobs != nil {
+			out.Logprobs = f.late.Add(append(said.logprobs, "]}"...))
 		}
 		out.FinishReason, out.StopReason = c.FinishReason(), c.StopReason()
 	}
 	if f.req.TopPromptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = f.s.AppendLogprobsByID(nil, g.Choices[0].PromptScores,
-			f.s.Model.VocabSize)
+		answer.PromptLogprobs = f.late.Add(f.s.AppendLogprobsByID(nil, g.Choices[0].PromptScores,
+			f.s.Model.VocabSize))
 	}
 	if f.req.ReturnTokenIDs {
 		answer.PromptTokenIDs = g.Prompts[0].Prompt

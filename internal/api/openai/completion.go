@@ -37,7 +37,7 @@ func (s *API) complete(w http.ResponseWriter, r *server.Request, f *wire.Fields,
 		if err := a.read(r.Context(), fold); err != nil {
 			return err
 		}
-		return s.WriteJSON(w, whole(fold))
+		return s.WriteAround(w, whole(fold), &fold.late)
 	}
 	out := s.Events(w)
 	sink, head := events(a, out)

@@ -39,6 +39,7 @@ type completionChoice struct {
 // completionFold adds up the pieces of an answer that is not streamed.
 type completionFold struct {
 	completionAnswer
+	late    wire.Late
 	choices []foldedCompletion
 }
 
@@ -49,7 +50,8 @@ type foldedCompletion struct {
 }
 
 func newCompletionFold(a completionAnswer) *completionFold {
-	return &completionFold{a, make([]foldedCompletion, len(a.g.Choices))}
+	return &completionFold{completionAnswer: a,
+		choices: make([]foldedCompletion, len(a.g.Choices))}
 }
 
 func (f *completionFold) add(p *completionPiece) error {
@@ -75,10 +77,12 @@ func (f *completionFold) answer() *completionResponse {
 		out := completionChoice{Index: i, FinishReason: c.Finish.String(),
 			StopReason: c.StopReason(), Text: string(folded.text)}
 		if req.TopLogprobs != sample.NoLogprobs {
-			out.Logprobs = f.s.AppendLogprobs(nil, folded.scores, f.shown, &req.Sampling)
+			out.Logprobs = f.late.Add(f.s.AppendLogprobs(nil, folded.scores, f.shown,
+				&req.Sampling))
 		}
 		if req.TopPromptLogprobs != sample.NoLogprobs {
-			out.PromptLogprobs = f.s.AppendLogprobsByID(nil, c.PromptScores, f.s.Model.VocabSize)
+			out.PromptLogprobs = f.late.Add(f.s.AppendLogprobsByID(nil, c.PromptScores,
+				f.s.Model.VocabSize))
 		}
 		if req.ReturnTokenIDs {
 			out.PromptTokenIDs = g.Prompts[i/g.N].Prompt

@@ -57,13 +57,14 @@ func (f *completionFold) tokens() *tokensResponse {
 		out := tokensChoice{Index: i, FinishReason: g.Choices[i].FinishReason(),
 			TokenIDs: append([]int32{}, f.choices[i].tokens...)}
 		if req.TopLogprobs != sample.NoLogprobs {
-			out.Logprobs = f.s.AppendChatLogprobs(nil, f.choices[i].scores, f.shown, true)
+			out.Logprobs = f.late.Add(f.s.AppendChatLogprobs(nil, f.choices[i].scores, f.shown,
+				true))
 		}
 		answer.Choices[i] = out
 	}
 	if req.TopPromptLogprobs != sample.NoLogprobs {
-		answer.PromptLogprobs = f.s.AppendLogprobsByID(nil, g.Choices[0].PromptScores,
-			f.s.Model.VocabSize)
+		answer.PromptLogprobs = f.late.Add(f.s.AppendLogprobsByID(nil, g.Choices[0].PromptScores,
+			f.s.Model.VocabSize))
 	}
 	return answer
 }

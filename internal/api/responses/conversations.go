@@ -236,7 +236,7 @@ func (s *API) getItem(w http.ResponseWriter, r *server.Request) error {
 	if i < 0 {
 		return noItem(r)
 	}
-	return s.WriteRaw(w, string(t.Items[i]))
+	return s.WriteRaw(w, t.Items[i])
 }
 
 // deleteItem answers DELETE /v1/conversations/{id}/items/{item} with the conversation.

@@ -140,7 +140,7 @@ func (s *API) createResponse(w http.ResponseWriter, r *server.Request) error {
 	if req.Stream {
 		return s.follow(w, r, live, 0)
 	}
-	return s.WriteRaw(w, string(live.object()))
+	return s.WriteRaw(w, live.object())
 }
 
 // checkStored refuses what needs a store where there is none.
@@ -313,13 +313,13 @@ func (s *API) getResponse(w http.ResponseWriter, r *server.Request) error {
 			return wire.BadRequest("starting_after", "`starting_after` needs `stream=true`")
 		}
 		if live != nil {
-			return s.WriteRaw(w, string(live.object()))
+			return s.WriteRaw(w, live.object())
 		}
 		kept, err := s.loadResponse(owner, id)
 		if err != nil {
 			return err
 		}
-		return s.WriteRaw(w, string(kept.Response))
+		return s.WriteRaw(w, kept.Response)
 	}
 	if live != nil && live.logged {
 		return s.follow(w, r, live, after+1)
@@ -365,7 +365,7 @@ func (s *API) cancelResponse(w http.ResponseWriter, r *server.Request) error {
 		return wire.BadRequest("id", "response %s cannot be cancelled: it is %s",
 			wire.Clip(id), kept.status)
 	}
-	return s.WriteRaw(w, string(kept.Response))
+	return s.WriteRaw(w, kept.Response)
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}. One that is under way is cancelled first.

@@ -1,11 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -460,25 +460,39 @@ func (s *Server) LogUnknown(f *wire.Fields) {
 
 // WriteJSON answers 200 with v.
 func (s *Server) WriteJSON(w http.ResponseWriter, v any) error {
-	var b strings.Builder
+	return s.WriteAround(w, v, &wire.Late{})
+}
+
+// WriteAround answers 200 with v, which the parts of late stand in.
+func (s *Server) WriteAround(w http.ResponseWriter, v any, late *wire.Late) error {
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	return s.WriteRaw(w, b.String())
+	return s.WriteRaw(w, late.Pieces(b.Bytes())...)
 }
 
-// WriteRaw answers 200 with JSON.
-func (s *Server) WriteRaw(w http.ResponseWriter, b string) error {
+// WriteRaw answers 200 with the JSON that pieces make one after another.
+func (s *Server) WriteRaw(w http.ResponseWriter, pieces ...[]byte) error {
+	length := 0
+	for _, b := range pieces {
+		length += len(b)
+	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.Header().Set("Content-Length", strconv.Itoa(length))
 	w.WriteHeader(http.StatusOK)
-	return s.WriteInTime(w, b)
+	for _, b := range pieces {
+		if err := s.WriteInTime(w, b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteInTime writes in pieces, each of which the client must take within the limit.
-func (s *Server) WriteInTime(w http.ResponseWriter, text string) error {
+func (s *Server) WriteInTime(w http.ResponseWriter, text []byte) error {
 	const piece = 64 << 10
 	rc := http.NewResponseController(w)
 	for len(text) > 0 {
@@ -487,7 +501,7 @@ func (s *Server) WriteInTime(w http.ResponseWriter, text string) error {
 			return fmt.Errorf("%w: %w", ErrClientGone, err)
 		}
 		n := min(piece, len(text))
-		if _, err := io.WriteString(w, text[:n]); err != nil {
+		if _, err := w.Write(text[:n]); err != nil {
 			return fmt.Errorf("%w: %w", ErrClientGone, err)
 		}
 		text = text[n:]

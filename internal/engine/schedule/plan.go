@@ -57,7 +57,6 @@ func (s *Scheduler) Schedule(p *step.Plan) bool {
 	s.plans++
 	p.ID = s.plans
 	f.plan = p.ID
-	_, f.prompt = p.Tokens()
 	s.owed++
 	return true
 }
@@ -341,5 +340,6 @@ func (s *Scheduler) plan(t *turn, r *Request, n int) {
 	}
 	r.computed = end
 	f.entries = append(f.entries, entry{request: r, slot: r.slot, samples: samples,
+		from: end - n, to: min(end, r.prompt),
 		drafts: len(r.drafts)})
 }

@@ -144,6 +144,8 @@ type scheduled struct {
 	cached int
 	// repeats follows the output for Repetition.
 	repeats repeats
+	// prompted is how much of the prompt has been computed at least once.
+	prompted int
 	// reported is the prompt position whose logprob is to be reported next.
 	reported uint32
 

@@ -64,7 +64,6 @@ type flight struct {
 	plan    uint64
 	entries []entry
 	drafts  int // of all entries, and guesses asked for
-	prompt  int // tokens of prompts that are computed
 }
 
 // entry is one request of a plan. It keeps the slot because the request may have lost it before the
@@ -74,6 +73,8 @@ type entry struct {
 	slot    uint32
 	samples bool
 	drafts  int
+	// from and to are what is computed of the prompt.
+	from, to int
 }
 
 // New returns an empty scheduler. Errors name the field of the configuration that is wrong.
@@ -198,7 +199,7 @@ func (s *Scheduler) land() {
 	f := &s.flights[s.first]
 	f.plan = 0
 	clear(f.entries) // ended requests are garbage
-	f.entries, f.drafts, f.prompt = f.entries[:0], 0, 0
+	f.entries, f.drafts = f.entries[:0], 0
 	s.first = (s.first + 1) % len(s.flights)
 	s.owed--
 }
@@ -234,8 +235,8 @@ type Stats struct {
 	Waiting, Running int
 	// Preemptions counts requests put back to wait since the beginning.
 	Preemptions uint64
-	// PromptTokens counts tokens of prompts that were computed, OutputTokens those that were
-	// sampled.
+	// PromptTokens counts tokens of prompts that were computed, each once however often its request
+	// is preempted, OutputTokens those that were sampled.
 	PromptTokens, OutputTokens uint64
 	// Deferred counts tokens that were due before it was known what their constraint allows.
 	Deferred uint64

@@ -156,6 +156,9 @@ func TestSnapshots(t *testing.T) {
 	plan(24, 3, -1, -1)
 	s.PreemptAll(false)
 	plan(0, 8, -1, -1)
+	if n := s.Stats().PromptTokens; n != 23+3 {
+		t.Errorf("%d tokens of prompts: those of a preempted request count once", n)
+	}
 }
 
 // TestChoicesShareAState has choices of one answer compute their prompt once, up to its last border
@@ -179,7 +182,7 @@ func TestChoicesShareAState(t *testing.T) {
 				r.Append(row.Slot, 7)
 			}
 		}
-		if n, _ := p.Tokens(); len(p.Rows) != want.rows || n != want.tokens {
+		if n := p.Tokens(); len(p.Rows) != want.rows || n != want.tokens {
 			t.Errorf("%d rows of %d tokens, want %v: %+v", len(p.Rows), n, want, p.Rows)
 		}
 		s.Update(r, nil)

@@ -68,6 +68,10 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 			o.PromptLogprobs = q.report(&r.PromptLogprobs[prompts])
 			prompts++
 		}
+		if n := e.to - max(e.from, q.prompted); n > 0 {
+			s.prompted += uint64(n)
+			q.prompted = e.to
+		}
 		if e.samples {
 			q.pending--
 			if runs < len(r.Slot) && r.Slot[runs] == e.slot {
@@ -109,7 +113,6 @@ func (s *Scheduler) Update(r *step.Result, out []Output) []Output {
 		}
 	}
 	s.applied = r.Plan
-	s.prompted += uint64(s.flights[s.first].prompt)
 	s.land()
 	if ended {
 		s.removeDone()

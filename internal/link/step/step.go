@@ -112,16 +112,13 @@ const (
 	FromSampler
 )
 
-// Tokens returns how many tokens the plan computes, and how many of them in rows of prefill.
-func (p *Plan) Tokens() (all, prefill int) {
+// Tokens returns how many tokens the plan computes.
+func (p *Plan) Tokens() int {
+	n := 0
 	for i := range p.Rows {
-		n := int(p.Rows[i].Count)
-		all += n
-		if p.Rows[i].Source == FromRequest {
-			prefill += n
-		}
+		n += int(p.Rows[i].Count)
 	}
-	return all, prefill
+	return n
 }
 
 // NewRequest introduces a request to a worker.

@@ -124,6 +124,14 @@ func TestBounds(t *testing.T) {
 				return fmt.Sprintf(`"p%d":{"$ref":"#/$defs/d%d"}`, j, j)
 			}) + `}}`
 		}), compiles, true},
+		{"one long text", object(`{"enum":["` + strings.Repeat("x", 1_000_000) + `"]}`),
+			"more than 1048576 operations", false},
+		{"thousands of triggers", Spec{Kind: StructuralTag,
+			Text: `{"format":{"type":"triggered_tags","triggers":[` + many(8000, ",",
+				func(i int) string { return fmt.Sprintf(`"a%xz"`, i) }) + `],"tags":[` +
+				many(8000, ",", func(i int) string {
+					return fmt.Sprintf(`{"begin":"a%xz","content":{"type":"any_text"},"end":"q"}`, i)
+				}) + `]}}`}, "more than 1048576 operations", false},
 		{"doubling", doubling(""), compiles, false},
 		{"doubling or a letter", doubling(` | "a"`), compiles, false},
 		{"doubling or nothing", doubling(` | ""`), compiles, true},

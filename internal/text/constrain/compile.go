@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
@@ -51,7 +52,12 @@ type Limits struct {
 	RowItems int
 	// Choices is the number of texts of a choice; 10,000.
 	Choices int
+	// Stop, as soon as another goroutine sets it, ends Compile with ErrStopped.
+	Stop *atomic.Bool
 }
+
+// ErrStopped is why Compile has ended before it was done.
+var ErrStopped = errors.New("compiling has been stopped")
 
 // Defaults are the limits that zero fields stand for.
 func Defaults() Limits { return Limits{}.filled() }
@@ -76,9 +82,11 @@ func (l Limits) filled() Limits {
 const itemsPerStep = 8
 
 // Compile makes a constraint ready. It takes no longer than the limits let it, whatever the text;
-// equal specs are compiled alike everywhere. An error is an *Error.
+// equal specs are compiled alike everywhere. An error is an *Error, or ErrStopped.
 func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	limits = limits.filled()
+	stop := limits.Stop
+	limits.Stop = nil    // masks are made long after
 	most := limits.Bytes // when it is compiled
 	if limits.Brief {
 		const part = 16
@@ -98,8 +106,12 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 	}
 	b := regex.NewBuilder(limits.Compile)
 	b.Limit(limits.Bytes)
+	b.StopAt(stop)
 	g := cfg.New(b, cfg.Greedy, limits.Symbols)
 	start, place, err := front(g, s, v, limits)
+	if b.Stopped() {
+		return nil, ErrStopped
+	}
 	if b.Full() {
 		return nil, tooLarge(s, limits)
 	}
@@ -107,8 +119,12 @@ func Compile(s Spec, v *Vocabulary, limits Limits) (*Compiled, error) {
 		return nil, err
 	}
 	c, e := link(g, start, v, limits)
+	if b.Stopped() {
+		return nil, ErrStopped
+	}
 	if e == nil {
 		b.Limit(most)
+		b.StopAt(nil)
 		return c, nil
 	}
 	if b.Full() {

@@ -311,8 +311,7 @@ func (c *Cache) compileInTurn(ctx context.Context, g *Grammar, turns chan struct
 			c.free()
 		}()
 	}
-	c.compile(g, brief)
-	return nil
+	return c.compile(ctx, g, brief)
 }
 
 // free wakes the callers of reserve. The caller holds mu.
@@ -321,18 +320,21 @@ func (c *Cache) free() {
 	c.freed = make(chan struct{})
 }
 
-// compile compiles a grammar. A brief one that takes more than there is to do for it TakesLong.
-func (c *Cache) compile(g *Grammar, brief bool) {
+// compile compiles a grammar, unless ctx ends before. A brief one that takes more than there is to
+// do for it TakesLong.
+func (c *Cache) compile(ctx context.Context, g *Grammar, brief bool) error {
 	v, err := c.vocabulary()
 	if err != nil {
 		g.finish(nil, err)
-		return
+		return err
 	}
 	g.words = v.Words()
 	before := allocated()
 	limits := c.limits
-	limits.Brief = brief
+	limits.Brief, limits.Stop = brief, new(atomic.Bool)
+	release := context.AfterFunc(ctx, func() { limits.Stop.Store(true) })
 	compiled, err := compile(g.spec, v, limits)
+	release()
 	var wrong *constrain.Error
 	g.takesLong = brief && errors.As(err, &wrong) && wrong.TooComplex
 	c.mu.Lock()
@@ -340,8 +342,11 @@ func (c *Cache) compile(g *Grammar, brief bool) {
 	if !brief {
 		c.shed.add(c, int(allocated()-before))
 	}
-	if g.takesLong {
-		return
+	switch {
+	case errors.Is(err, constrain.ErrStopped):
+		return ctx.Err()
+	case g.takesLong:
+		return nil
 	}
 	if compiled != nil {
 		g.held = compiled.Held()
@@ -352,6 +357,7 @@ func (c *Cache) compile(g *Grammar, brief bool) {
 	if g.users == 0 {
 		c.markIdle(g)
 	}
+	return nil
 }
 
 // compile turns a panic of the compiler, which would be a defect of it, into an error of the

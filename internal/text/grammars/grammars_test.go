@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,6 +100,30 @@ func TestForgets(t *testing.T) {
 	}
 	if s, _ := m.Next([]int32{'f'}, make([]uint32, m.Words())); s != Ready {
 		t.Errorf("a forgotten grammar: %v", s)
+	}
+}
+
+// TestLeft: who gives up ends the compiling, and the next one that asks has it compiled anew.
+func TestLeft(t *testing.T) {
+	c := New(vocabulary, 1)
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	load := c.vocabulary
+	brief := true
+	c.vocabulary = func() (*constrain.Vocabulary, error) {
+		if !brief { // the second time is the long one
+			cancel()
+		}
+		brief = false
+		return load()
+	}
+	spec := constrain.Spec{Kind: constrain.JSONSchema,
+		Text: `{"const":"` + strings.Repeat("x", 300_000) + `"}`}
+	if _, err := c.Check(ctx, spec); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if kept, err := c.Check(t.Context(), spec); !kept || err != nil {
+		t.Errorf("known: %v, error %v", kept, err)
 	}
 }
 

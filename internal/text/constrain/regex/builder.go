@@ -9,6 +9,7 @@ package regex
 import (
 	"math/bits"
 	"slices"
+	"sync/atomic"
 )
 
 // Ex is an expression of one Builder.
@@ -100,9 +101,12 @@ type Builder struct {
 	heads   map[Ex][]byte
 	bySets  map[string][]byte // the heads of expressions that begin with these sets
 	within  map[[2]Ex]bool
+	visited []uint32 // by node, the number of the last visit of Heads to it
+	visit   uint32
 	fuel    int
 	given   int
 	out     bool
+	stop    *atomic.Bool
 	held    int // bytes
 	most    int // bytes, 0 for no bound
 	full    bool
@@ -141,7 +145,10 @@ func (b *Builder) Fuel() int { return b.fuel }
 // Exhausted says whether an operation since the last Refuel wanted more than there was. The
 // result of that operation, and everything made from it, is to be thrown away: nothing wrong was
 // remembered by the Builder itself.
-func (b *Builder) Exhausted() bool { return b.out }
+func (b *Builder) Exhausted() bool { return b.out || b.Stopped() }
+
+// Stopped says that another goroutine has ended the work.
+func (b *Builder) Stopped() bool { return b.stop != nil && b.stop.Load() }
 
 // Len is the number of expressions.
 func (b *Builder) Len() int { return len(b.nodes) }
@@ -149,6 +156,10 @@ func (b *Builder) Len() int { return len(b.nodes) }
 // Limit bounds the memory that the Builder, and those that have it Hold, may come to, in bytes as
 // Held counts them; what would need more is Exhausted, and Full says why. 0 is no bound.
 func (b *Builder) Limit(bytes int) { b.most = bytes }
+
+// StopAt has the Builder Exhausted, and Stopped, from when another goroutine sets stop; nil is
+// never.
+func (b *Builder) StopAt(stop *atomic.Bool) { b.stop = stop }
 
 // Held is the memory of all that is remembered, in bytes. It is counted by what is there, the same
 // on every machine: what the run-time system takes for it is up to three times as much, while it
@@ -169,7 +180,7 @@ func (b *Builder) Full() bool { return b.full }
 // Bytes of what is remembered: of a node with its places in the hash table, of an operand, and of
 // an entry of a map. Maps and tables are half empty when they have just grown.
 const (
-	nodeBytes  = 40 + 12
+	nodeBytes  = 40 + 4 + 12
 	argBytes   = 4
 	entryBytes = 40
 )
@@ -184,7 +195,7 @@ func (b *Builder) spend() bool { return b.spendN(1) }
 func (b *Builder) Spend(n int) bool { return b.spendN(n) }
 
 func (b *Builder) spendN(n int) bool {
-	if b.fuel < n {
+	if b.fuel < n || b.Stopped() {
 		b.fuel, b.out = 0, true
 		return false
 	}
@@ -377,7 +388,7 @@ func (b *Builder) Bytes(lo, hi byte) Ex {
 // Lit matches exactly s.
 func (b *Builder) Lit(s string) Ex {
 	r := Eps
-	for i := len(s) - 1; i >= 0; i-- {
+	for i := len(s) - 1; i >= 0 && !b.out; i-- {
 		r = b.cat(b.Bytes(s[i], s[i]), r)
 	}
 	return r
@@ -400,7 +411,7 @@ func (b *Builder) lits(texts []string, at int) Ex {
 		alts = append(alts, Eps)
 		texts = texts[1:]
 	}
-	for len(texts) > 0 {
+	for len(texts) > 0 && !b.out {
 		c, n := texts[0][at], 1
 		for n < len(texts) && texts[n][at] == c {
 			n++
@@ -420,7 +431,7 @@ func (b *Builder) lits(texts []string, at int) Ex {
 // Cat matches the expressions one after another; without any it is Eps.
 func (b *Builder) Cat(xs ...Ex) Ex {
 	r := Eps
-	for i := len(xs) - 1; i >= 0; i-- {
+	for i := len(xs) - 1; i >= 0 && !b.out; i-- {
 		r = b.cat(xs[i], r)
 	}
 	return r
@@ -443,7 +454,7 @@ func (b *Builder) cat(x, y Ex) Ex {
 		x = b.nodes[x].b
 	}
 	y = b.cat2(x, y)
-	for i := len(spine) - 1; i >= 0; i-- {
+	for i := len(spine) - 1; i >= 0 && !b.out; i-- {
 		y = b.cat2(spine[i], y)
 	}
 	return b.mark(y, whole)

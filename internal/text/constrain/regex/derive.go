@@ -121,14 +121,17 @@ func (b *Builder) Heads(x Ex) []byte {
 		return reps
 	}
 	var sets []int32
-	seen := map[Ex]bool{}
+	b.visit++
+	b.visited = append(b.visited, make([]uint32, len(b.nodes)-len(b.visited))...)
+	seen := 0
 	var visit func(x Ex)
 	visit = func(x Ex) {
 		for {
-			if seen[x] {
+			if b.visited[x] == b.visit {
 				return
 			}
-			seen[x] = true
+			b.visited[x] = b.visit
+			seen++
 			n := &b.nodes[x]
 			switch n.kind {
 			case kSet:
@@ -163,7 +166,7 @@ func (b *Builder) Heads(x Ex) []byte {
 		}
 	}
 	visit(x)
-	b.spendN(len(seen) / perUnit)
+	b.spendN(seen / perUnit)
 	slices.Sort(sets)
 	sets = slices.Compact(sets)
 	key := make([]byte, 0, 4*len(sets))

@@ -142,6 +142,16 @@ func (c *compiler) tokens(list []json.RawMessage, at string) ([]int32, error) {
 	return ids, nil
 }
 
+// look counts the work of comparing a text with n others.
+func (c *compiler) look(n int) error {
+	const perUnit = 64
+	if b := c.g.B; !b.Spend(n / perUnit) {
+		return &cfg.Error{Code: cfg.GrammarTooComplex,
+			Reason: fmt.Sprintf("more than %d operations", b.Given())}
+	}
+	return nil
+}
+
 // mark is what is looked for in free text, and what follows it.
 type mark struct {
 	// text, or id where that is not negative.
@@ -215,6 +225,9 @@ func (c *compiler) fill(self cfg.Sym, r region) {
 			continue
 		}
 		x := b.Minus(b.Cat(any1, b.Lit(m.text)), early)
+		if c.look(len(marks)) != nil {
+			return
+		}
 		for j, longer := range marks {
 			if i != j && longer.id < 0 && len(longer.text) > len(m.text) &&
 				strings.HasSuffix(longer.text, m.text) {

@@ -14,6 +14,9 @@ func (c *compiler) triggered(f *format, end *ending, at string, depth int) (cfg.
 		return cfg.None, invalid(at, "triggered_tags have triggers and tags")
 	}
 	for i, t := range f.Triggers {
+		if err := c.look(len(f.Triggers)); err != nil {
+			return cfg.None, err
+		}
 		for j, other := range f.Triggers {
 			if t == "" || i != j && strings.HasPrefix(other, t) {
 				return cfg.None, invalid(fmt.Sprintf("%s/triggers/%d", at, i),
@@ -32,6 +35,9 @@ func (c *compiler) triggered(f *format, end *ending, at string, depth int) (cfg.
 		}
 		begin, _ := asText(t.Begin)
 		trigger := -1
+		if err := c.look(len(f.Triggers)); err != nil {
+			return cfg.None, err
+		}
 		for j, s := range f.Triggers {
 			if strings.HasPrefix(begin, s) {
 				trigger = j
