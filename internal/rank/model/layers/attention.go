@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -13,6 +14,8 @@ type Attention struct {
 	args         compute.AttentionArgs
 	rotary       *Rotary
 	qNorm, kNorm compute.Memory
+	turnedFirst  bool
+	temperature  *Rotary
 	whole        *wholeNorms // nil for none
 	eps          float32
 	gated        bool
@@ -21,13 +24,18 @@ type Attention struct {
 
 // AttentionOptions are the points in which attention layers differ.
 type AttentionOptions struct {
-	// Window, if positive, limits a row at position p to the positions p-Window+1 to p.
-	Window int
-	// Rotary turns queries and keys; nil for models that have positions another way.
-	Rotary *Rotary
+	// Window, if positive, limits a row at position p to the positions p-Window+1 to p, with Chunked
+	// to those from the last multiple of Window on.
+	Window  int
+	Chunked bool
+	// Rotary turns queries and keys; nil for models that have positions another way. Temperature
+	// multiplies queries by what their position has, after all else; nil for none.
+	Rotary, Temperature *Rotary
 	// HeadNorms says that each query and key head is normalised by its root mean square before it
-	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights.
-	HeadNorms, Shifted bool
+	// is turned, with Eps: modules q_norm and k_norm, or Norms. Shifted adds 1 to their weights,
+	// Unweighted says that there are none. TurnedFirst has heads normalised after they are turned.
+	HeadNorms, Shifted, Unweighted, TurnedFirst bool
+	Norms                                       [2]string
 	// WholeNorms says that all query heads together, and all key heads, are normalised: modules
 	// q_norm and k_norm.
 	WholeNorms bool
@@ -48,15 +56,21 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
-		gated: opt.Gated, scales: l.cacheScales(prefix, h),
+		gated: opt.Gated, scales: l.cacheScales(prefix, h), turnedFirst: opt.TurnedFirst,
+		temperature: opt.Temperature,
 		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
-			Window: opt.Window,
-			Cap:    opt.Cap,
-			Scale:  float32(1 / math.Sqrt(float64(h.Dim)))}}
+			Window: opt.Window, Chunked: opt.Chunked && opt.Window > 0,
+			Cap:   opt.Cap,
+			Scale: float32(1 / math.Sqrt(float64(h.Dim)))}}
 	if opt.Scale != 0 {
 		y.args.Scale = opt.Scale
 	}
-	switch q, k := prefix+"q_norm.weight", prefix+"k_norm.weight"; {
+	q, k := prefix+cmp.Or(opt.Norms[0], "q_norm")+".weight",
+		prefix+cmp.Or(opt.Norms[1], "k_norm")+".weight"
+	switch {
+	case opt.HeadNorms && opt.Unweighted:
+		y.qNorm = l.constant(h.Dim, 1)
+		y.kNorm = y.qNorm
 	case opt.HeadNorms && opt.Shifted:
 		y.qNorm, y.kNorm = l.shifted(q, h.Dim), l.shifted(k, h.Dim)
 	case opt.HeadNorms:
@@ -89,10 +103,17 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 			return nil, err
 		}
 	}
-	q, k := qkv.Columns(0, keys), qkv.Columns(keys, values-keys)
+	q, k, angles := qkv.Columns(0, keys), qkv.Columns(keys, values-keys), y.rotary.turns()
+	if y.turnedFirst {
+		y.dev.Heads(qkv.Columns(0, values), a.HeadDim, nil, 0, angles)
+		angles = nil
+	}
 	y.dev.StoreHeads(cache, y.layer, q, k, qkv.Columns(values, values-keys),
 		compute.HeadArgs{Scales: y.scales, Dim: a.HeadDim, QueryNorm: y.qNorm, KeyNorm: y.kNorm,
-			Eps: y.eps, Angles: y.rotary.turns()}, b.Slots)
+			Eps: y.eps, Angles: angles}, b.Slots)
+	if y.temperature != nil {
+		y.dev.Heads(q, a.HeadDim, nil, 0, y.temperature.turns())
+	}
 	if b.Split.Share > 0 {
 		if err := y.exchange(qkv.Columns(keys, 2*(values-keys)), values-keys, y.layer, y.scales,
 			&b.Split, cache); err != nil {
