@@ -171,8 +171,9 @@ type AttentionArgs struct {
 	// Scale multiplies the scores, commonly 1/sqrt(HeadDim).
 	Scale float32
 	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
-	// (sliding-window attention).
-	Window int
+	// (sliding-window attention), with Chunked to those from the last multiple of Window on.
+	Window  int
+	Chunked bool
 	// Ahead is how many positions after its own a row attends to, as far as the batch has rows of
 	// its sequence. Where it is positive, the batch has all of them.
 	Ahead int
@@ -260,6 +261,9 @@ type Routing struct {
 	// for none.
 	Factor  float32
 	Factors Memory
+	// Inward says that the weights are logistic functions of the router's products, by which
+	// experts are chosen, and multiply what experts read, not what they make of it.
+	Inward bool
 }
 
 // Expert is one of the feed-forward blocks of a mixture: gate and up side by side, then down, which

@@ -292,13 +292,39 @@ MINISTRAL_TEXT = {
         "yarn",
         300.0,
         factor=4.0,
-        original_max_position_embeddings=64,
+        original_max_position_embeddings=16,
         beta_fast=3.0,
         beta_slow=1.0,
         mscale=1.0,
         mscale_all_dim=1.0,
         llama_4_scaling_beta=0.1,
     ),
+}
+LLAMA4_TEXT = {
+    **SMALL,
+    "head_dim": 8,
+    "intermediate_size": 16,
+    "intermediate_size_mlp": 56,
+    "num_hidden_layers": 3,
+    "num_local_experts": 4,
+    "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 16,
+    "no_rope_layer_interval": 3,
+    "floor_scale": 5,
+    "attn_scale": 0.3,
+    **rope(
+        "llama3",
+        500000.0,
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=1.0,
+        original_max_position_embeddings=32,
+    ),
+}
+LLAMA4_VISION = VISION | {
+    "vision_output_dim": 16,
+    "projector_input_dim": 16,
+    "projector_output_dim": 16,
 }
 QWEN2_TEXT = {
     **shape(32, 72, 2, 4, 2, 131),
@@ -501,8 +527,26 @@ VARIANTS |= {
     "ministral3": Variant(
         "Ministral3",
         {k: v for k, v in MINISTRAL_TEXT.items() if k != "model_type"} | {"sliding_window": 11},
-        ({"sliding_window": None},),
+        (
+            {"sliding_window": None},
+            {"rope_parameters": {**MINISTRAL_TEXT["rope_parameters"], "llama_4_scaling_beta": 0.0}},
+        ),
         old=False,
+    ),
+    "llama4": Variant(
+        "Llama4",
+        beside(LLAMA4_TEXT, LLAMA4_VISION, image_token_index=99),
+        (
+            of_text(LLAMA4_TEXT, {"attention_chunk_size": 17}),
+            of_text(LLAMA4_TEXT, {"attn_temperature_tuning": False}),
+            of_text(LLAMA4_TEXT, {"floor_scale": 6}),
+            of_text(LLAMA4_TEXT, {"use_qk_norm": False}),
+            of_text(LLAMA4_TEXT, {"no_rope_layer_interval": 4}),
+            of_text(LLAMA4_TEXT, {"moe_layers": [2]}),
+        ),
+        head="ForConditionalGeneration",
+        old=False,
+        smooth=False,
     ),
 }
 
@@ -529,6 +573,8 @@ def build(variant: Variant, changes: Settings) -> transformers.PreTrainedModel:
 
 
 def logits(model: transformers.PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    if isinstance(model, transformers.Llama4ForConditionalGeneration):
+        model = model.language_model  # the whole's forward fails in release 5.24
     with torch.no_grad():
         return model(torch.tensor([ids]), use_cache=False).logits[0].float()
 

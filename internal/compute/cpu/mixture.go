@@ -77,6 +77,9 @@ func (d *Device) MixChosen(sum *compute.Tensor, x []float32, width int, chosen [
 // RowForm is the narrowest form of rows of which the experts that are here make the same bits.
 func (d *Device) RowForm(mix *compute.Mixture) compute.RowForm {
 	form, known := compute.FloatRow, false
+	if mix.Inward { // experts multiply other numbers
+		return form
+	}
 	for i := range mix.Experts {
 		w := mix.Experts[i].GateUp
 		if w == nil {
@@ -133,9 +136,16 @@ func (d *Device) mix(sum *compute.Tensor, x compute.View, chosen []int32, weight
 		}
 		rows, y := m.rowsOf[lo:hi], &mix.Experts[e]
 		d.Pick(&m.in, x, rows)
+		weights := m.weightOf[lo:hi]
+		if mix.Inward {
+			d.scaleRows(&m.in, weights)
+			for i := range weights {
+				weights[i] = 1
+			}
+		}
 		d.GatedProduct(mix.Gating, &m.gated, &m.inner, y.GateUp, m.in.All(), y.GateUpBias, y.Down)
 		y.Down.ProductChunks(&m.parts, m.gated.All())
-		d.addWeighted(sums, floats(m.parts.Memory), m.weightOf[lo:hi], rows, mix.Chunks, x.Width)
+		d.addWeighted(sums, floats(m.parts.Memory), weights, rows, mix.Chunks, x.Width)
 	}
 	d.Resize(sum, 2*x.Rows, x.Width)
 	d.cut(floats(sum.Memory), sums, x.Rows, x.Width)
@@ -166,12 +176,17 @@ func (m *mixing) route(d *Device, scores *compute.Tensor, o *compute.Routing) {
 	m.choice = grow(m.choice, n)
 	for r := range rows {
 		p, chosen, w := scores.Row(r), m.chosen[r*k:(r+1)*k], m.weights[r*k:(r+1)*k]
-		if o.Sigmoid {
+		switch {
+		case o.Inward: // scores are the products
+		case o.Sigmoid:
 			d.vec.Sigmoid(p)
-		} else {
+		default:
 			d.vec.Softmax(p)
 		}
 		m.choose(p, chosen, w, o)
+		if o.Inward {
+			d.vec.Sigmoid(w)
+		}
 		if o.Normalise {
 			var sum float32
 			for _, v := range w {

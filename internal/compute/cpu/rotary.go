@@ -15,13 +15,14 @@ const rotaryPage = 64
 type rotary struct {
 	d           *Device
 	frequencies []float32
-	scale       float64
+	scale       func(position int) float64
 	pages       [][]float32
 }
 
 // Rotary makes the angles of a rotary embedding of 2·len(frequencies) dimensions, whose cosines and
-// sines are multiplied by scale.
-func (d *Device) Rotary(frequencies []float32, scale float64, maxPositions int) compute.Rotary {
+// sines are multiplied by the scale of their position.
+func (d *Device) Rotary(frequencies []float32, scale func(position int) float64,
+	maxPositions int) compute.Rotary {
 	return &rotary{d: d, frequencies: frequencies, scale: scale,
 		pages: make([][]float32, (maxPositions+rotaryPage)/rotaryPage+1)}
 }
@@ -50,10 +51,12 @@ func (y *rotary) row(pos int) []float32 {
 	if y.pages[n] == nil {
 		page := make([]float32, rotaryPage*w)
 		for i := range rotaryPage {
+			position := n*rotaryPage + i
+			scale := y.scale(position)
 			for j, f := range y.frequencies {
-				angle := float64(float32(n*rotaryPage+i) * f)
-				page[i*w+j] = float32(math.Cos(angle) * y.scale)
-				page[i*w+len(y.frequencies)+j] = float32(math.Sin(angle) * y.scale)
+				angle := float64(float32(position) * f)
+				page[i*w+j] = float32(math.Cos(angle) * scale)
+				page[i*w+len(y.frequencies)+j] = float32(math.Sin(angle) * scale)
 			}
 		}
 		y.pages[n] = page

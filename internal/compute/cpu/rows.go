@@ -281,9 +281,13 @@ func (d *Device) Scale(x *compute.Tensor, factor float32) {
 
 // ScaleRows multiplies each row of x by a factor of its own, [rows][1].
 func (d *Device) ScaleRows(x, factors *compute.Tensor) {
+	d.scaleRows(x, floats(factors.Memory))
+}
+
+func (d *Device) scaleRows(x *compute.Tensor, factors []float32) {
 	t := &d.rows
 	t.of(opScaleRows, x)
-	t.a = floats(factors.Memory)
+	t.a = factors
 	t.run()
 }
 

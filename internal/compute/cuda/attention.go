@@ -160,6 +160,11 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
 	s, y := &d.step, c.(*cache)
 	l := &y.shape.Layers[layer]
+	if args.Chunked {
+		d.check(fmt.Errorf("attention in chunks of %d positions is not computed on CUDA devices",
+			args.Window))
+		return
+	}
 	if d.byTensorCores(y, l, &args) {
 		d.attendByTensorCores(b, y, layer, &args, dst, q)
 		return

@@ -23,7 +23,7 @@ type device interface {
 	Extend(t *compute.Tensor, rows int)
 	Vector(v []float32) compute.Memory
 	Table(s compute.Source) compute.Table
-	Rotary(frequencies []float32, scale float64, maxPositions int) compute.Rotary
+	Rotary(frequencies []float32, scale func(int) float64, maxPositions int) compute.Rotary
 	Pack(chunks int, sources ...compute.Source) (compute.Weight, error)
 	Join(weights ...compute.Weight) compute.Weight
 	Copy(dst, x compute.View)
@@ -256,7 +256,8 @@ func TestRows(t *testing.T) {
 		},
 		"heads": func(s *subject) []float32 {
 			x, angles := s.tensor(5, 200), new(compute.Tensor)
-			s.Rotary([]float32{1, 0.1, 0.01, 0.001, 0.5, 0.05}, 1.25, 4000).Angles(angles,
+			rising := func(position int) float64 { return 1.25 + float64(position)/1000 }
+			s.Rotary([]float32{1, 0.1, 0.01, 0.001, 0.5, 0.05}, rising, 4000).Angles(angles,
 				[]int32{0, 1, 7, 100, 3999})
 			s.Heads(x.Columns(8, 96), 16, s.vector(16), 1e-6, angles)
 			s.Heads(x.Columns(104, 48), 16, nil, 0, angles)

@@ -28,7 +28,7 @@ func run(t *testing.T, d *cuda.Device, b *compute.Batch, pass func()) {
 func TestReplayedPositions(t *testing.T) {
 	d := machine(t, &double.Driver{Check: true})
 	frequencies := []float32{1, 0.25}
-	y := d.Rotary(frequencies, 1, 0)
+	y := d.Rotary(frequencies, func(int) float64 { return 1 }, 0)
 	var angles compute.Tensor
 	for _, p := range []int32{2048, 2049, 2050, 2051, 3071, 3072, 4095, 4096, 4097, 4098, 8191} {
 		b := &compute.Batch{Tokens: []int32{0}, Slots: []int32{p}, Position: []int32{p},

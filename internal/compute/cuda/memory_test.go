@@ -49,7 +49,7 @@ func TestAnglesAreFreed(t *testing.T) {
 		return n
 	}
 	before := left()
-	d.Rotary([]float32{1}, 1, 0).Angles(y, []int32{rotaryPage})
+	d.Rotary([]float32{1}, unscaled, 0).Angles(y, []int32{rotaryPage})
 	for range 10 {
 		if left() == before {
 			return
@@ -59,6 +59,8 @@ func TestAnglesAreFreed(t *testing.T) {
 	runtime.KeepAlive(y)
 }
 
+func unscaled(int) float64 { return 1 }
+
 // TestNoAngles: a pass may have no rows.
 func TestNoAngles(t *testing.T) {
 	d, err := New(Options{Driver: &double.Driver{}, DType: compute.BFloat16, Threads: 1})
@@ -67,7 +69,7 @@ func TestNoAngles(t *testing.T) {
 	}
 	defer d.Close()
 	y := new(compute.Tensor)
-	d.Rotary([]float32{1}, 1, 0).Angles(y, nil)
+	d.Rotary([]float32{1}, unscaled, 0).Angles(y, nil)
 	if d.err != nil || y.Rows != 0 {
 		t.Errorf("%d rows, %v", y.Rows, d.err)
 	}

@@ -14,9 +14,11 @@ import (
 type mixing struct {
 	chosen, weights, first, rows, places scratch
 	inner, gated                         compute.Tensor
-	parts                                scratch
-	cut                                  bool // as the sums of the last Mix are
-	own                                  int  // the first of its rows that is of this rank's place
+	// Where weights multiply what experts read: that, and scores to find the weights by.
+	scaled, scores compute.Tensor
+	parts          scratch
+	cut            bool // as the sums of the last Mix are
+	own            int  // the first of its rows that is of this rank's place
 }
 
 // projection is the weights of all experts of a kind: where the device has their addresses, those
@@ -152,7 +154,12 @@ func (d *Device) mixRows(v *visit, p *projections) {
 	pairs := v.rows * k
 	first, picked := m.first.grow(d, 4*(n+1)), m.rows.grow(d, 4*pairs)
 	places := m.places.grow(d, 4*pairs)
-	d.route(v)
+	routing := mix.Routing
+	if routing.Inward {
+		d.scaleInward(v)
+		routing.Normalise = true
+	}
+	d.route(v, routing, mix.Load)
 	size := v.rows * v.x.Width
 	to := v.to + v.first(v.x.Width)
 	if v.cut {
@@ -180,6 +187,26 @@ func (d *Device) mixRows(v *visit, p *projections) {
 		Cut: flag(v.cut), Room: int32(v.room)})
 }
 
+// scaleInward has experts read rows times their weights, of which each row has one: that of the
+// greatest score.
+func (d *Device) scaleInward(v *visit) {
+	m, by := &d.mix, *v
+	if k := v.mix.PerToken; k > 1 {
+		d.check(fmt.Errorf("%d experts of a row that read it times weights of their own are not "+
+			"computed on CUDA devices", k))
+		return
+	}
+	by.scores.Rows = v.rows
+	d.Resize(&m.scores, v.rows, v.scores.Width)
+	d.Copy(m.scores.All(), by.scores)
+	by.scores = m.scores.All()
+	d.route(&by, compute.Routing{PerToken: 1, Sigmoid: true}, nil)
+	d.Resize(&m.scaled, v.rows, v.x.Width)
+	d.Copy(m.scaled.All(), v.x)
+	d.scale(&m.scaled, m.weights.p+v.first(1), 0)
+	v.x = m.scaled.All()
+}
+
 // wholeChunks is in how many chunks experts sum that are not divided among ranks.
 const wholeChunks = 8
 
@@ -191,10 +218,10 @@ const (
 	orderThreads     = 1024
 )
 
-// route chooses the experts of each row, by a warp each, and sorts the rows by them.
-func (d *Device) route(v *visit) {
-	m, mix := &d.mix, v.mix
-	n, o := v.scores.Width, &mix.Routing
+// route chooses the experts of each row, by a warp each, and sorts the rows by them. It counts in a
+// load, unless that is nil.
+func (d *Device) route(v *visit, o compute.Routing, load *compute.ExpertLoad) {
+	m, mix, n := &d.mix, v.mix, v.scores.Width
 	pairs := v.rows * o.PerToken
 	shares := kernels.SharesParams{Room: int32(v.room)}
 	if mix.Places > 0 {
@@ -206,7 +233,7 @@ func (d *Device) route(v *visit) {
 		Groups: int32(o.Groups), TopGroups: int32(o.TopGroups), Best: int32(o.Best),
 		Factor: o.Factor, Factors: at(o.Factors), Sigmoid: flag(o.Sigmoid),
 		Normalise: flag(o.Normalise), Shares: shares}
-	if load := mix.Load; load != nil {
+	if load != nil {
 		if load.Memory == nil {
 			load.Memory = d.Vector(make([]float32, 2*n)) // as integers of twice as many bits
 		}

@@ -4,11 +4,33 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/cuda"
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
 )
+
+// TestSeveralInward refuses several experts of a row that read it times weights of their own.
+func TestSeveralInward(t *testing.T) {
+	d, err := cuda.New(cuda.Options{Driver: &double.Driver{}, DType: compute.BFloat16, Threads: 1,
+		PTX: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s := &subject{device: d, t: t, random: rand.New(rand.NewPCG(1, 2))}
+	mix := &compute.Mixture{Routing: compute.Routing{PerToken: 2, Inward: true}, Chunks: 8}
+	for range 3 {
+		mix.Experts = append(mix.Experts, compute.Expert{GateUp: s.pack(1, 32, 16),
+			Down: s.pack(8, 16, 16)})
+	}
+	d.Mix(new(compute.Tensor), s.tensor(2, 16), s.tensor(2, 3), mix)
+	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "2 experts of a row") {
+		t.Errorf("%v", err)
+	}
+}
 
 // TestScoresOfNoNumber wants a row whose scores are no numbers to do nothing to the others.
 func TestScoresOfNoNumber(t *testing.T) {

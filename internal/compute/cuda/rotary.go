@@ -18,7 +18,7 @@ const rotaryPage = 1024
 type rotary struct {
 	d           *Device
 	frequencies []float32
-	scale       float64
+	scale       func(position int) float64
 	table       *weight // nil for none
 	page        []float32
 }
@@ -35,8 +35,9 @@ func rotaryPages(positions []int32) int {
 }
 
 // Rotary makes the angles of a rotary embedding of 2·len(frequencies) dimensions, whose cosines and
-// sines are multiplied by scale.
-func (d *Device) Rotary(frequencies []float32, scale float64, _ int) compute.Rotary {
+// sines are multiplied by the scale of their position.
+func (d *Device) Rotary(frequencies []float32, scale func(position int) float64,
+	_ int) compute.Rotary {
 	return &rotary{d: d, frequencies: frequencies, scale: scale}
 }
 
@@ -75,11 +76,12 @@ func (y *rotary) compute(page int) []float32 {
 		y.page = make([]float32, rotaryPage*2*half)
 	}
 	for i := range rotaryPage {
-		row := y.page[i*2*half:]
+		row, position := y.page[i*2*half:], page*rotaryPage+i
+		scale := y.scale(position)
 		for j, f := range y.frequencies {
-			angle := float64(float32(page*rotaryPage+i) * f)
-			row[j] = float32(math.Cos(angle) * y.scale)
-			row[half+j] = float32(math.Sin(angle) * y.scale)
+			angle := float64(float32(position) * f)
+			row[j] = float32(math.Cos(angle) * scale)
+			row[half+j] = float32(math.Sin(angle) * scale)
 		}
 	}
 	return y.page

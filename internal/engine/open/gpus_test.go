@@ -108,3 +108,21 @@ func TestPlanOfGPUs(t *testing.T) {
 		}
 	}
 }
+
+// TestChunksOnGPUs serves a model that attends in chunks on GPUs as far as one of them reaches.
+func TestChunksOnGPUs(t *testing.T) {
+	for length, want := range map[int]string{16: "", 17: "attends in chunks of 16 positions"} {
+		cfg := config.Default()
+		cfg.Parallel.Device = config.CUDA
+		cfg.Model.Path, cfg.Model.MaxModelLen = "../../../testdata/variants/llama4", length
+		r := newResolver(t.Context(), &Options{Config: &cfg})
+		err := r.resolve()
+		if err == nil {
+			err = r.readModel()
+		}
+		if err == nil && want != "" || err != nil && (want == "" ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%d positions: %v", length, err)
+		}
+	}
+}

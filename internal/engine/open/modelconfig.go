@@ -60,6 +60,10 @@ func (r *resolver) readModel() error {
 	}
 	r.Info.MaxModelLen, err = chooseMaxModelLen(r.Config.Model.MaxModelLen, longest)
 	r.Model.Serve(r.Info.MaxModelLen)
+	if n := r.Model.Chunk(); err == nil && n > 0 && r.OnGPUs() {
+		return usage("--max-model-len %d: %s attends in chunks of %d positions, which GPUs do not "+
+			"compute: they serve as many at most", r.Info.MaxModelLen, r.Model.Architecture, n)
+	}
 	return err
 }
 

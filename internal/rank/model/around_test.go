@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -111,14 +112,15 @@ func TestAroundPlain(t *testing.T) {
 	}
 }
 
-// TestMinistralLength lets no sequence be longer than queries are unscaled.
-func TestMinistralLength(t *testing.T) {
+// TestMinistralTemperature has queries grow with their position from the pre-training length on.
+func TestMinistralTemperature(t *testing.T) {
 	const head = `{"model_type":"ministral3","max_position_embeddings":512,` + textConfig +
 		`,"rope_parameters":{"rope_type":"yarn","factor":4,"rope_theta":1e6,` +
 		`"original_max_position_embeddings":128`
-	for tail, want := range map[string]int{`,"llama_4_scaling_beta":0.1}}`: 128, `}}`: 512} {
+	for tail, rise := range map[string]float64{`,"llama_4_scaling_beta":0.1}}`: 0.1, `}}`: 0} {
 		c, err := ReadConfig([]byte(head + tail))
-		if err != nil || c.MaxPositions != want {
+		if want := (Temperature{Rise: rise, Step: 128}); err != nil || c.Temperature != want ||
+			c.Temperature.At(127) != 1 || c.Temperature.At(256) != 1+rise*math.Log(3) {
 			t.Errorf("%s: %+v, %v", tail, c, err)
 		}
 	}

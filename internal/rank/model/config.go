@@ -65,8 +65,13 @@ type Config struct {
 	// SlidingWindow is the window of the layers that have one, 0 when no layer has.
 	SlidingWindow int
 	// Windows holds each layer's window: the query at position i sees the keys above i-window. 0
-	// means all.
+	// means all. Chunked says that it is a chunk: the keys are those from its last multiple on.
 	Windows []int
+	Chunked bool
+	// served is the longest sequence that is served, 0 for not known (Serve).
+	served int
+	// Temperature is what queries are multiplied by.
+	Temperature Temperature
 
 	QKVBias bool // whether the query, key and value projections have a bias
 	OutBias bool // whether the attention's output projection has one
@@ -155,8 +160,22 @@ func (c *Config) window(layer int) int {
 	if layer >= len(c.Windows) { // none in a configuration made by hand
 		return 0
 	}
-	if w := c.Windows[layer]; w < c.MaxPositions || c.Rope.Type != "default" {
-		return w
+	w, longest := c.Windows[layer], c.served
+	if longest == 0 && c.Rope.Type == "default" {
+		longest = c.MaxPositions
+	}
+	if longest > 0 && w >= longest {
+		return 0
+	}
+	return w
+}
+
+// Chunk is how many positions chunks have that layers attend in, 0 where no sequence outgrows one.
+func (c *Config) Chunk() int {
+	for i := range c.Windows {
+		if n := c.window(i); n > 0 && c.Chunked {
+			return n
+		}
 	}
 	return 0
 }

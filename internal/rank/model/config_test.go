@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -209,6 +210,10 @@ func TestReadConfigFields(t *testing.T) {
 			`{"model_type":"qwen2_moe","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":5,"max_window_layers":4}`, func(c *Config) any { return c.Windows }, []int{100, 0, 100, 0, 0}},
 		{"moe window in every layer",
 			`{"model_type":"qwen3_moe","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":2,"max_window_layers":1}`, func(c *Config) any { return c.Windows }, []int{100, 100}},
+		{"chunks of the layers that turn heads", `{"model_type":"llama4_text","num_hidden_layers":4,"attention_chunk_size":100}`, func(c *Config) any { return c.Windows }, []int{100, 100, 100, 0}},
+		{"layers without experts", `{"model_type":"llama4_text","num_hidden_layers":4,"interleave_moe_layer_step":2,"no_rope_layers":[]}`, func(c *Config) any { return routed(c).Dense }, []int{0, 2}},
+		{"temperature by number", `{"model_type":"llama4_text","num_hidden_layers":4,"attn_temperature_tuning":4}`, func(c *Config) any { return c.Temperature.At(8191) },
+			1 + 0.1*math.Ln2},
 		{"layer_types", `{"model_type":"qwen3","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":3,"layer_types":["sliding_attention","full_attention","sliding_attention"]}`, func(c *Config) any { return c.Windows }, []int{100, 0, 100}},
 		{"llama with layer_types",
 			`{"model_type":"llama","sliding_window":100,"num_hidden_layers":2,"layer_types":["sliding_attention","full_attention"]}`, func(c *Config) any { return c.Windows }, []int{100, 0}},
@@ -472,7 +477,7 @@ func TestReadConfigErrors(t *testing.T) {
 		{"layer type", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]}`, checkpoint.ErrUnsupported, `layer_types has "linear_attention"`},
 		{"layer type without window",
 			`{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`,
-			checkpoint.ErrMalformed, "no sliding window is in use"},
+			checkpoint.ErrMalformed, "no window is in use"},
 
 		{"rope type", llama(`"rope_scaling":{"rope_type":"dynamic","factor":2}`),
 			checkpoint.ErrUnsupported,
@@ -502,7 +507,7 @@ func TestReadConfigErrors(t *testing.T) {
 			`"rope_scaling":{"rope_type":"llama3","factor":8,"high_freq_factor":4}`),
 			checkpoint.ErrMalformed, "rope_scaling.low_freq_factor is missing"},
 		{"llama3 swapped", llama(
-			`"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4}`), checkpoint.ErrMalformed, "high_freq_factor is 4, not above"},
+			`"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":3}`), checkpoint.ErrMalformed, "high_freq_factor is 3, below"},
 		{"yarn betas", llama(
 			`"rope_scaling":{"rope_type":"yarn","factor":8,"beta_fast":1,"beta_slow":32}`),
 			checkpoint.ErrMalformed, "beta_fast is 1, below beta_slow 32"},

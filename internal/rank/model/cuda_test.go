@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -119,7 +120,12 @@ func TestCUDA(t *testing.T) {
 	for _, name := range variantNames(t) {
 		t.Run(name+" in float32", func(t *testing.T) {
 			g, _ := readVariant(t, name)
-			checkCUDA(t, compute.Float32, variant(name), &g.goldens, floatError, &launched)
+			f := variant(name)
+			if name == inChunks {
+				checkChunks(t, f)
+				return
+			}
+			checkCUDA(t, compute.Float32, f, &g.goldens, floatError, &launched)
 		})
 	}
 	var unused []string
@@ -129,6 +135,43 @@ func TestCUDA(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d kernels launched; not: %v", len(launched)-len(unused), len(launched), unused)
+}
+
+// inChunks is a variant with attention in chunks, of chunkSize positions.
+const (
+	inChunks  = "llama4"
+	chunkSize = 16
+)
+
+// checkChunks holds it to transformers where no sequence is longer than a chunk; others have an
+// error.
+func checkChunks(t *testing.T, f fixture) {
+	g, full := readVariant(t, inChunks)
+	ids, std := g.Prompts[0].IDs, g.Prompts[0].Std
+	want := full[len(ids)]
+	vocab := len(want) / len(ids)
+	f.serve = chunkSize
+	s := loadOnIn(t, compute.Float32, openCUDAIn(t, compute.Float32, onMachine, false), f,
+		layers.Group{Size: 1})
+	for i, row := range s.forward(t, 0, piece{tokens: ids[:chunkSize]}) {
+		for j, v := range row {
+			if off := math.Abs(float64(v-want[i*vocab+j])) / std; off > floatError {
+				t.Fatalf("row %d: logit %d is off by %g std", i, j, off)
+			}
+		}
+	}
+	f.serve = chunkSize + 1
+	d, err := cuda.New(cuda.Options{Driver: onMachine, DType: compute.Float32, Threads: 1,
+		PTX: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s = loadOnIn(t, compute.Float32, d, f, layers.Group{Size: 1})
+	err = forward(s.model, batch(piece{tokens: ids}), s.cache)
+	if err == nil || !strings.Contains(err.Error(), "in chunks of 16 positions") {
+		t.Errorf("beyond a chunk: %v", err)
+	}
 }
 
 // floatError is what logits in float32 may be off by, in standard deviations, as CPUs' may.

@@ -17,9 +17,11 @@ type decoder struct {
 	opt    decoderOptions
 	tokens *layers.Embedding
 	rotary []*layers.Rotary // those in use
-	blocks []decoderBlock
-	norm   norm
-	head   *layers.Head
+	// temperature is among them, nil for none.
+	temperature *layers.Rotary
+	blocks      []decoderBlock
+	norm        norm
+	head        *layers.Head
 	// taps are layers, of this stage and of those before, of which tapped has the hidden states
 	// before them; given is what other stages hand on of theirs.
 	taps   []int
@@ -173,6 +175,10 @@ func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
 	if m.rotary, err = opt.rotaries(s); err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
 	}
+	if t := &s.cfg.Temperature; t.Rise != 0 {
+		m.temperature = s.Temperature(s.cfg.HeadDim, t.At, s.cfg.MaxPositions)
+		m.rotary = append(m.rotary, m.temperature)
+	}
 	return m, nil
 }
 
@@ -188,8 +194,8 @@ func oneRotary(s *stage) ([]*layers.Rotary, error) {
 func (m *decoder) block(layer int, prefix string) decoderBlock {
 	c, opt := m.cfg, &m.opt
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
-	o := layers.AttentionOptions{Window: c.window(layer), Rotary: m.rotary[0],
-		Eps: float32(c.NormEps)}
+	o := layers.AttentionOptions{Window: c.window(layer), Chunked: c.Chunked, Rotary: m.rotary[0],
+		Temperature: m.temperature, Eps: float32(c.NormEps)}
 	if opt.heads != nil {
 		heads = opt.heads(layer)
 	}

@@ -55,6 +55,7 @@ func families() []*family {
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
 		gemma4Text(), gemma4Unified(),
+		llama4(),
 		bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 

@@ -103,7 +103,7 @@ func TestGGUFFamilies(t *testing.T) {
 			for _, key := range []string{"Architecture", "ModelType", "VocabSize", "HiddenSize",
 				"IntermediateSize", "Layers", "Heads", "KVHeads", "HeadDim", "MaxPositions",
 				"NormEps", "Activation", "TieEmbeddings", "RopeTheta", "LocalTheta", "Rope",
-				"RotaryDim", "SlidingWindow", "Windows", "QKVBias", "OutBias", "MLPBias",
+				"RotaryDim", "Temperature", "SlidingWindow", "Windows", "QKVBias", "OutBias", "MLPBias",
 				"Family"} {
 				x := reflect.ValueOf(*got).FieldByName(key).Interface()
 				y := reflect.ValueOf(*want).FieldByName(key).Interface()

@@ -21,9 +21,8 @@ func mistral() *family {
 		build: func(s *stage) (architecture, error) { return newDecoder(s, decoderOptions{}) }}
 }
 
-// ministral3 is Ministral3ForCausalLM: Mistral's layers. Queries behind the pre-training length are
-// scaled by their positions, which is not computed: no sequence is longer. Defaults:
-// configuration_ministral3.py.
+// ministral3 is Ministral3ForCausalLM: Mistral's layers, with queries that grow with their position
+// beyond the pre-training length. Defaults: configuration_ministral3.py.
 func ministral3() *family {
 	return &family{modelType: "ministral3", architecture: "Ministral3ForCausalLM",
 		defaults: Config{VocabSize: 131072, HiddenSize: 4096, IntermediateSize: 14336, Layers: 34,
@@ -32,13 +31,23 @@ func ministral3() *family {
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 128)
 			readRope(f, c)
-			if r := f.Object("rope_parameters"); r == nil {
-				f.Fail(checkpoint.ErrMalformed, "rope_parameters", "is missing")
-			} else if r.Number("llama_4_scaling_beta", 0, -1) != 0 {
-				c.MaxPositions = min(c.MaxPositions,
-					cmp.Or(c.Rope.OriginalMaxPositions, c.MaxPositions))
-			}
+			readTemperature(f, c)
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) { return newDecoder(s, decoderOptions{}) }}
+}
+
+// readTemperature reads what queries beyond the pre-training length are multiplied by.
+func readTemperature(f *checkpoint.Fields, c *Config) {
+	r := f.Object("rope_scaling")
+	if r == nil {
+		r = f.Object("rope_parameters")
+	}
+	if r == nil {
+		f.Fail(checkpoint.ErrMalformed, "rope_parameters", "is missing")
+		return
+	}
+	c.Temperature = Temperature{Rise: r.Number("llama_4_scaling_beta", 0, -1),
+		Step: cmp.Or(c.Rope.OriginalMaxPositions, c.MaxPositions)}
+	f.Adopt(r)
 }

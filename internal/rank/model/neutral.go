@@ -45,7 +45,7 @@ var neutral = []string{
 	"gradient_checkpointing", "id2label", "label2id", "name_or_path", "num_labels", "prefix",
 	"problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype",
 	"torchscript", "transformers_version", "use_cache", "pruned_heads", "model_max_length",
-	"keys_to_ignore_at_inference", "tie_encoder_decoder", "tf_legacy_loss", "use_bfloat16",
+	"keys_to_ignore_at_inference", "tie_encoder_decoder", "tf_legacy_loss", "use_bfloat16", "for_llm_compressor",
 	"max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
 	"diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
 	"length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",

@@ -33,8 +33,22 @@ type Rope struct {
 	Long                    bool
 }
 
+// Temperature is by how much the queries of later positions are multiplied, as scores over more
+// positions blur (Scalable-Softmax, https://arxiv.org/abs/2501.19399): at position p by
+// 1 + Rise·ln(1 + ⌊(p+Ahead)/Step⌋). The zero value is 1.
+type Temperature struct {
+	Rise        float64
+	Step, Ahead int
+}
+
+// At is the factor of a position.
+func (t *Temperature) At(position int) float64 {
+	return 1 + t.Rise*math.Log1p(float64((position+t.Ahead)/t.Step))
+}
+
 // Serve tells that no sequence is longer than so many positions.
 func (c *Config) Serve(positions int) {
+	c.served = positions
 	c.Rope.Long = c.Rope.OriginalMaxPositions > 0 && positions > c.Rope.OriginalMaxPositions
 }
 
@@ -105,9 +119,8 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 		c.Rope.Factor = required(r, "factor")
 		c.Rope.LowFreqFactor = required(r, "low_freq_factor")
 		c.Rope.HighFreqFactor = required(r, "high_freq_factor")
-		if r.Err() == nil && c.Rope.HighFreqFactor <= c.Rope.LowFreqFactor {
-			r.Fail(checkpoint.ErrMalformed, "high_freq_factor",
-				"is %v, not above low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
+		if r.Err() == nil && c.Rope.HighFreqFactor < c.Rope.LowFreqFactor {
+			r.Fail(checkpoint.ErrMalformed, "high_freq_factor", "is %v, below low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
 		}
 	case "yarn":
 		readOriginalMax(f, r, c)
@@ -148,7 +161,7 @@ func readLongRope(f, r *checkpoint.Fields, c *Config) {
 				math.Log(float64(y.OriginalMaxPositions)))
 		}
 	}
-	c.Serve(c.MaxPositions)
+	c.Rope.Long = c.MaxPositions > c.Rope.OriginalMaxPositions
 }
 
 // readPartial reads which part of a head's dimensions is turned. Only families that have set

@@ -39,7 +39,7 @@ func readTurned(f *checkpoint.Fields, c *Config) []int {
 		}
 	}
 	list := f.IDs("no_rope_layers", nil)
-	if list == nil {
+	if len(list) == 0 {
 		return turned
 	}
 	if len(list) != c.Layers {

@@ -15,13 +15,17 @@ func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int
 		return
 	}
 	c.Windows = make([]int, c.Layers)
+	limited := "sliding_attention"
+	if c.Chunked {
+		limited = "chunked_attention"
+	}
 	for i := range c.Windows {
 		slides := sliding(i)
 		if types != nil {
 			switch types[i] {
 			case "full_attention", "attention":
 				slides = false
-			case "sliding_attention":
+			case limited:
 				slides = true
 			default:
 				f.Fail(checkpoint.ErrUnsupported, "layer_types", "has %s",
@@ -34,7 +38,7 @@ func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int
 		}
 		if window == 0 && types != nil {
 			f.Fail(checkpoint.ErrMalformed, "layer_types",
-				"has sliding_attention, but no sliding window is in use")
+				"has %s, but no window is in use", limited)
 			return
 		}
 		c.Windows[i] = window

@@ -21,8 +21,9 @@ type Args struct {
 	// Scale multiplies the scores, commonly 1/sqrt(HeadDim).
 	Scale float32
 	// Window, if positive, limits a row at position p to the positions p-Window+1 to p
-	// (sliding-window attention).
-	Window int
+	// (sliding-window attention), with Chunked to those from the last multiple of Window on.
+	Window  int
+	Chunked bool
 	// Ahead is how many positions after its own a row attends to, as far as the batch has rows of
 	// its sequence. Where it is positive, the batch has all of them.
 	Ahead int
@@ -201,8 +202,11 @@ func (j *job) check(layer int) error {
 
 // from is the first position a row at position pos attends to.
 func (j *job) from(pos int) int {
-	if j.args.Window <= 0 {
+	switch {
+	case j.args.Window <= 0:
 		return 0
+	case j.args.Chunked:
+		return pos / j.args.Window * j.args.Window
 	}
 	return max(0, pos-j.args.Window+1)
 }

@@ -11,13 +11,16 @@ import (
 )
 
 // TestSinks compares attention with sinks with float64, and its bits in mixed batches with those of
-// decoding one by one: over keys and values, in a window, and over latents.
+// decoding one by one: over keys and values, in a window, in chunks, and over latents.
 func TestSinks(t *testing.T) {
 	for _, i := range levels() {
 		r := rand.New(rand.NewPCG(21, uint64(i)))
 		for _, s := range []shape{
 			{kvHeads: 2, group: 8, dim: 64, sinks: true, kind: compute.BFloat16},
 			{kvHeads: 1, group: 3, dim: 20, window: 17, sinks: true, kind: compute.Float16},
+			{kvHeads: 2, group: 8, dim: 64, window: 37, chunked: true, sinks: true,
+				kind: compute.BFloat16},
+			{kvHeads: 1, group: 3, dim: 20, window: 16, chunked: true, kind: compute.Float32},
 			{kvHeads: 1, group: 16, dim: 48, values: 32, sinks: true, kind: compute.Float32},
 		} {
 			seqs := []*sequence{s.sequence(r, 130), s.sequence(r, 60)}

@@ -18,6 +18,7 @@ import (
 // shape is an attention layer under test.
 type shape struct {
 	kvHeads, group, dim, window int
+	chunked                     bool
 	kind                        compute.DType
 	// values makes it a layer of latents, of which so many dimensions are values.
 	values int
@@ -42,7 +43,8 @@ func (s shape) outDim() int { return s.layer().ValueDim() }
 
 func (s shape) args() Args {
 	a := Args{Heads: s.heads(), KVHeads: s.kvHeads, HeadDim: s.dim,
-		Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window}
+		Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window,
+		Chunked: s.chunked}
 	for h := 0; s.sinks && h < s.heads(); h++ {
 		a.Sinks = append(a.Sinks, float32(h%5-1)) // some above all scores, some below most
 	}
@@ -107,6 +109,9 @@ func (s shape) reference(q *sequence, pos, head int) []float64 {
 	from := 0
 	if s.window > 0 {
 		from = max(0, pos-s.window+1)
+	}
+	if s.chunked {
+		from = pos / s.window * s.window
 	}
 	kvWidth, kv := s.kvHeads*s.dim, head/s.group
 	query := q.q[(pos*s.heads()+head)*s.dim:]

@@ -40,6 +40,8 @@ func mixtureCases() (list []Case) {
 			40, 24, 70, false, 0, 0, Full},
 		{"260 experts", compute.Routing{PerToken: 4, Sigmoid: true}, 3, 16, 16, 260, false, 0, 0,
 			Full},
+		{"read times weights", compute.Routing{PerToken: 1, Inward: true}, 70, 40, 24, 8, false, 0,
+			2, Small},
 		{"orders", compute.Routing{PerToken: 2}, 19, 48, 32, 8, false, 16, 2, Small},
 		{"in pieces", compute.Routing{PerToken: 1}, 2200, 16, 16, 3, false, 0, 2, Full},
 		{"64 experts", compute.Routing{PerToken: 8, Normalise: true}, 64, 1024, 384, 64, false,
@@ -140,12 +142,18 @@ func mixture(s *subject, m *mixtureShape) {
 	var want, biased []float64
 	sent := make([]float64, m.experts)
 	for r := range m.rows {
-		row := s.roundedAll(rows[r*m.hidden : (r+1)*m.hidden])
+		row := rows[r*m.hidden : (r+1)*m.hidden]
 		sum, bias := make([]float64, m.hidden), make([]float64, m.hidden)
 		for _, c := range choose(&o, doubles(logits[r*m.experts:(r+1)*m.experts]), correction) {
 			sent[c.expert]++
-			n := &numbers[c.expert]
-			s.addExpert(sum, c.weight, n, row, m.inner)
+			n, read := &numbers[c.expert], slices.Clone(row)
+			if o.Inward {
+				for i := range read {
+					read[i] *= float32(c.weight)
+				}
+				c.weight = 1
+			}
+			s.addExpert(sum, c.weight, n, s.roundedAll(read), m.inner)
 			for i, v := range n.downBias {
 				bias[i] += c.weight * float64(v)
 			}
@@ -301,14 +309,14 @@ func choose(o *compute.Routing, logits []float64, correction []float32) (list []
 	scores, sum := make([]float64, len(logits)), 0.0
 	for i, v := range logits {
 		scores[i] = logistic(v)
-		if !o.Sigmoid {
+		if !o.Sigmoid && !o.Inward {
 			scores[i] = math.Exp(v)
 		}
 		sum += scores[i]
 	}
 	choice := make([]float64, len(scores))
 	for i := range scores {
-		if !o.Sigmoid {
+		if !o.Sigmoid && !o.Inward {
 			scores[i] /= sum
 		}
 		choice[i] = scores[i]

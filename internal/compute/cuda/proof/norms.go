@@ -187,7 +187,7 @@ func (s *subject) angles(positions []int32, frequencies []float32, scale float64
 	*compute.Tensor, []float64) {
 	n := len(frequencies)
 	t := s.poisoned(len(positions), 2*n)
-	s.Rotary(frequencies, scale, 0).Angles(t, positions)
+	s.Rotary(frequencies, func(int) float64 { return scale }, 0).Angles(t, positions)
 	want := make([]float64, len(positions)*2*n)
 	for r, p := range positions {
 		for i, f := range frequencies {

@@ -104,10 +104,20 @@ func dialects() map[string]*dialect {
 		"mistral3": {model: "mistral", class: "MistralForCausalLM", fields: func(c *config) {
 			llamaFields(c)
 			c.set("sliding_window", nil)
-			if _, scaled := c.value("attention.temperature_scale"); scaled {
-				c.fail("%w: attention.temperature_scale: queries scaled by position",
-					ErrUnsupported)
+			r, ok := c.fields["rope_scaling"].(map[string]any)
+			if _, scaled := c.value("attention.temperature_scale"); !scaled || !ok {
+				return
 			}
+			c.set("architectures", []string{"Ministral3ForCausalLM"})
+			c.set("model_type", "ministral3")
+			for field, key := range map[string]string{
+				"llama_4_scaling_beta": "attention.temperature_scale",
+				"mscale_all_dim":       "rope.scaling.yarn_log_multiplier"} {
+				if v, ok := c.value(key); ok {
+					r[field], _ = number(v)
+				}
+			}
+			r["mscale"] = 1
 		}},
 		"command-r": {model: "cohere", class: "CohereForCausalLM", layerNorm: "layer_norm_eps",
 			fields: func(c *config) { c.copy("logit_scale", "logit_scale") }},

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -15,6 +16,8 @@ type Attention struct {
 	qNorm, kNorm compute.Memory
 	vNorm        compute.Memory // ones, nil for values as they are
 	shared       bool
+	turnedFirst  bool
+	temperature  *Rotary
 	whole        *wholeNorms // nil for none
 	eps          float32
 	gated        bool
@@ -23,13 +26,18 @@ type Attention struct {
 
 // AttentionOptions are the points in which attention layers differ.
 type AttentionOptions struct {
-	// Window, if positive, limits a row at position p to the positions p-Window+1 to p.
-	Window int
-	// Rotary turns queries and keys; nil for models that have positions another way.
-	Rotary *Rotary
+	// Window, if positive, limits a row at position p to the positions p-Window+1 to p, with Chunked
+	// to those from the last multiple of Window on.
+	Window  int
+	Chunked bool
+	// Rotary turns queries and keys; nil for models that have positions another way. Temperature
+	// multiplies queries by what their position has, after all else; nil for none.
+	Rotary, Temperature *Rotary
 	// HeadNorms says that each query and key head is normalised by its root mean square before it
-	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights.
-	HeadNorms, Shifted bool
+	// is turned, with Eps: modules q_norm and k_norm, or Norms. Shifted adds 1 to their weights,
+	// Unweighted says that there are none. TurnedFirst has heads normalised after they are turned.
+	HeadNorms, Shifted, Unweighted, TurnedFirst bool
+	Norms                                       [2]string
 	// ValueNorms says that value heads are normalised so, too, without weights.
 	ValueNorms bool
 	// Shared says that the layer whose place in the cache is given has written keys and values:
@@ -56,16 +64,22 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
 		gated: opt.Gated, shared: opt.Shared, scales: l.cacheScales(prefix, h),
+		turnedFirst: opt.TurnedFirst, temperature: opt.Temperature,
 		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
-			Window: opt.Window,
-			Cap:    opt.Cap,
-			Scale:  float32(1 / math.Sqrt(float64(h.Dim)))}}
+			Window: opt.Window, Chunked: opt.Chunked && opt.Window > 0,
+			Cap:   opt.Cap,
+			Scale: float32(1 / math.Sqrt(float64(h.Dim)))}}
 	if opt.Scale != 0 {
 		y.args.Scale = opt.Scale
 	}
-	switch q, k := prefix+"q_norm.weight", prefix+"k_norm.weight"; {
+	q, k := prefix+cmp.Or(opt.Norms[0], "q_norm")+".weight",
+		prefix+cmp.Or(opt.Norms[1], "k_norm")+".weight"
+	switch {
 	case opt.Shared:
 		y.qNorm = l.vector(q, h.Dim, 0, h.Dim)
+	case opt.HeadNorms && opt.Unweighted:
+		y.qNorm = l.constant(h.Dim, 1)
+		y.kNorm = y.qNorm
 	case opt.HeadNorms && opt.Shifted:
 		y.qNorm, y.kNorm = l.shifted(q, h.Dim), l.shifted(k, h.Dim)
 	case opt.HeadNorms:
@@ -119,14 +133,20 @@ func (y *Attention) store(qkv *Tensor, keys, values int, b *compute.Batch,
 			return err
 		}
 	}
-	width := values - keys
-	k, v := qkv.Columns(keys, width), qkv.Columns(values, width)
+	width, dim, angles := values-keys, y.args.HeadDim, y.rotary.turns()
+	q, k, v := qkv.Columns(0, keys), qkv.Columns(keys, width), qkv.Columns(values, width)
 	if y.vNorm != nil {
-		y.dev.Heads(v, y.args.HeadDim, y.vNorm, y.eps, nil)
+		y.dev.Heads(v, dim, y.vNorm, y.eps, nil)
 	}
-	y.dev.StoreHeads(cache, y.layer, qkv.Columns(0, keys), k, v,
-		compute.HeadArgs{Scales: y.scales, Dim: y.args.HeadDim, QueryNorm: y.qNorm,
-			KeyNorm: y.kNorm, Eps: y.eps, Angles: y.rotary.turns()}, b.Slots)
+	if y.turnedFirst {
+		y.dev.Heads(qkv.Columns(0, values), dim, nil, 0, angles)
+		angles = nil
+	}
+	y.dev.StoreHeads(cache, y.layer, q, k, v, compute.HeadArgs{Scales: y.scales, Dim: dim,
+		QueryNorm: y.qNorm, KeyNorm: y.kNorm, Eps: y.eps, Angles: angles}, b.Slots)
+	if y.temperature != nil {
+		y.dev.Heads(q, dim, nil, 0, y.temperature.turns())
+	}
 	if b.Split.Share == 0 {
 		return nil
 	}

@@ -52,8 +52,9 @@ type Device interface {
 	// Table is a table of the source's rows. It may go on using the source's data.
 	Table(s compute.Source) compute.Table
 	// Rotary makes the angles of a rotary embedding of 2·len(frequencies) dimensions, whose cosines
-	// and sines are multiplied by scale.
-	Rotary(frequencies []float32, scale float64, maxPositions int) compute.Rotary
+	// and sines are multiplied by the scale of their position.
+	Rotary(frequencies []float32, scale func(position int) float64,
+		maxPositions int) compute.Rotary
 
 	// Pack makes a weight of the stacked sources in the type that models run in. Its input features
 	// are summed in chunks, 1, 2, 4 or 8, or a rank's share of 8. Sources that are not finite are a

@@ -40,8 +40,9 @@ type LatentOptions struct {
 	// Interleaved says that the turned ones are stored in pairs of neighbours.
 	Interleaved bool
 	Bias        bool // of the projections to latents
-	Rotary      *Rotary
-	Eps         float32
+	// Rotary and Temperature are AttentionOptions'.
+	Rotary, Temperature *Rotary
+	Eps                 float32
 	// Scale multiplies the scores; 0 is 1/√(Turned+Plain).
 	Scale float32
 }
@@ -161,6 +162,9 @@ func (y *LatentAttention) Forward(x *Tensor, b *compute.Batch, cache compute.Cac
 	}
 	q := y.queries.Forward(x)
 	y.dev.Heads(q.All(), dim, nil, 0, &o.Rotary.angles)
+	if o.Temperature != nil {
+		y.dev.Heads(q.All(), dim, nil, 0, o.Temperature.turns())
+	}
 	y.dev.Resize(&m.absorbed, q.Rows, y.args.Heads*y.args.HeadDim)
 	for h, w := range y.keys {
 		from, to := q.Columns(h*dim, dim), m.absorbed.Columns(h*y.args.HeadDim, y.args.HeadDim)

@@ -113,6 +113,9 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if l.scale != nil {
 		width := l.scale.planner.MixtureWidth(hidden, inner, y.mix.Chunks, opt.Experts,
 			opt.PerToken)
+		if opt.Inward {
+			width += hidden + hidden/2 + opt.Experts
+		}
 		if places := l.group.places(); places > 1 { // the rows of all places may come here
 			travels := width*places + travelWidth(hidden, opt.PerToken, places)
 			width = cmp.Or(l.scale.planner.VisitWidth(width, hidden, opt.Experts, opt.PerToken,

@@ -12,6 +12,18 @@ type Rotary struct {
 // Rotary makes a rotary embedding of 2·len(frequencies) dimensions whose cosines and sines are
 // multiplied by scale.
 func (l *Loader) Rotary(frequencies []float32, scale float64, maxPositions int) *Rotary {
+	return l.rotary(frequencies, func(int) float64 { return scale }, maxPositions)
+}
+
+// Temperature is a rotary embedding that turns nothing: of so many dimensions, which it multiplies
+// by the scale of their position.
+func (l *Loader) Temperature(dim int, scale func(position int) float64,
+	maxPositions int) *Rotary {
+	return l.rotary(make([]float32, dim/2), scale, maxPositions)
+}
+
+func (l *Loader) rotary(frequencies []float32, scale func(position int) float64,
+	maxPositions int) *Rotary {
 	l.widen(nil, 2*len(frequencies))
 	if l.scale != nil {
 		l.scale.Vectors += l.scale.planner.RotaryBytes(2*len(frequencies), l.scale.positions)

@@ -118,7 +118,7 @@ type rotary struct {
 }
 
 // Rotary implements layers.Device; it is no call.
-func (d *Device) Rotary(frequencies []float32, _ float64, _ int) compute.Rotary {
+func (d *Device) Rotary(frequencies []float32, _ func(int) float64, _ int) compute.Rotary {
 	return &rotary{d, 2 * len(frequencies)}
 }
 
