@@ -447,6 +447,25 @@ VARIANTS |= {
         smooth=False,
         old=False,
     ),
+    "gpt2": Variant(
+        "GPT2",
+        {
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 96,
+            "vocab_size": 131,
+            "scale_attn_by_inverse_layer_idx": True,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+        (
+            {"scale_attn_by_inverse_layer_idx": False},
+            {"scale_attn_weights": False},
+        ),
+        head="LMHeadModel",
+        old=False,
+    ),
     "ministral3": Variant(
         "Ministral3",
         {k: v for k, v in MINISTRAL_TEXT.items() if k != "model_type"} | {"sliding_window": 11},
@@ -500,7 +519,7 @@ def rounded(
 
     model = copy.deepcopy(model)
     for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
+        if isinstance(module, torch.nn.Linear | transformers.pytorch_utils.Conv1D):
             module.weight.data = cut(module.weight.data)
             module.register_forward_pre_hook(lambda _, args: (cut(args[0]), *args[1:]))
     attentions = [m for m in model.modules() if type(m).__name__.endswith("Attention")]

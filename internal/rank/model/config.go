@@ -112,6 +112,7 @@ func readConfig(f *checkpoint.Fields) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Rename(fam.renamed)
 	return readFamily(f, c, fam)
 }
 

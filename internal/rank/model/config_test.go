@@ -264,6 +264,21 @@ func TestReadConfigFields(t *testing.T) {
 				MScale: 1, MScaleAllDim: .707, AttentionFactor: 1.5}},
 		{"yarn by the model's length",
 			`{"model_type":"qwen3","max_position_embeddings":1000,"rope_scaling":{"type":"yarn","factor":null,"original_max_position_embeddings":250,"beta_fast":0}}`, func(c *Config) any { return c.Rope }, Rope{Type: "yarn", Factor: 4, OriginalMaxPositions: 250, BetaFast: 32, BetaSlow: 1, Truncate: true}},
+		{"gpt2 as the Hub has it", `{"activation_function":"gelu_new",` +
+			`"architectures":["GPT2LMHeadModel"],"attn_pdrop":0.1,"bos_token_id":50256,` +
+			`"embd_pdrop":0.1,"eos_token_id":50256,"initializer_range":0.02,` +
+			`"layer_norm_epsilon":1e-05,"model_type":"gpt2","n_ctx":1024,"n_embd":1280,` +
+			`"n_head":20,"n_layer":36,"n_positions":1024,"resid_pdrop":0.1,` +
+			`"summary_activation":null,"summary_first_dropout":0.1,` +
+			`"summary_proj_to_labels":true,"summary_type":"cls_index","summary_use_proj":true,` +
+			`"task_specific_params":{"text-generation":{"do_sample":true,"max_length":50}},` +
+			`"vocab_size":50257}`, func(c *Config) any {
+			return [...]int{c.HiddenSize, c.Layers, c.Heads, c.HeadDim, c.IntermediateSize}
+		}, [...]int{1280, 36, 20, 64, 5120}},
+		{"a head's class is not a headless one", `{"architectures":["GPT2LMHeadModel"]}`,
+			func(c *Config) any { return c.Headless }, false},
+		{"a headless one", `{"architectures":["GPT2Model"]}`,
+			func(c *Config) any { return c.Headless }, true},
 		{"opt's narrow states", `{"model_type":"opt","hidden_size":1024,"num_attention_heads":16,` +
 			`"word_embed_proj_dim":512}`, func(c *Config) any { return c.StateSize() }, 512},
 		{"glm4 has biases by default", `{"model_type":"glm4"}`,
@@ -319,9 +334,11 @@ func TestReadConfigErrors(t *testing.T) {
 		{"list", `[]`, checkpoint.ErrMalformed, "config.json: malformed"},
 		{"deep", strings.Repeat(`{"a":`, 100000), checkpoint.ErrMalformed,
 			"config.json: malformed"},
-		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`,
+		{"a field by the name that it has", `{"model_type":"gpt2","n_embd":-1}`,
+			checkpoint.ErrMalformed, "n_embd is -1"},
+		{"family", `{"model_type":"rwkv","architectures":["RwkvForCausalLM"]}`,
 			checkpoint.ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bert, cohere, cohere2, deepseek_v2`},
+			`model_type "rwkv", architectures "RwkvForCausalLM" (known: bert, cohere, cohere2, deepseek_v2`},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},

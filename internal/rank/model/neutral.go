@@ -31,7 +31,8 @@ func isNeutral(key string) bool {
 	if strings.Contains(key, "dropout") {
 		return true
 	}
-	for _, begin := range []string{"_", "unsloth", "initializer_", "output_", "mtp_"} {
+	for _, begin := range []string{"_", "unsloth", "initializer_", "output_", "mtp_",
+		"summary_"} {
 		if strings.HasPrefix(key, begin) {
 			return true
 		}
@@ -64,6 +65,8 @@ var neutral = []string{
 	// Phi 4's, always 1, and Cohere's and StarCoder's names for what all of theirs have.
 	"full_attn_mod", "interpolate_factor", "use_embedding_sharing", "use_gated_activation",
 	"use_parallel_block", "order_of_interleaved_layers", "attn_type_list",
+	// GPT-2's: its length again, and how its products are computed.
+	"n_ctx", "reorder_and_upcast_attn",
 	// ModernBERT's, for training and for libraries.
 	"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_prediction",
 	"sparse_pred_ignore_index", "decoder_bias",
