@@ -307,6 +307,15 @@ QWEN2_TEXT = {
 QWEN3_TEXT = {**SMALL, **rope("default", 10000.0, mrope_section=[4, 2, 2])}
 QWEN3_MOE_TEXT = {**QWEN3_TEXT, **EXPERTS, "norm_topk_prob": True}
 QWEN35_TEXT = {**SMALL, **DELTA, "num_hidden_layers": 4}
+GPT = {
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 96,
+    "vocab_size": 131,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 QWEN35_MOE_TEXT = {**QWEN35_TEXT, **EXPERTS, "shared_expert_intermediate_size": 24}
 
 VARIANTS |= {
@@ -449,21 +458,32 @@ VARIANTS |= {
     ),
     "gpt2": Variant(
         "GPT2",
-        {
-            "n_embd": 32,
-            "n_layer": 2,
-            "n_head": 4,
-            "n_positions": 96,
-            "vocab_size": 131,
-            "scale_attn_by_inverse_layer_idx": True,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-        },
+        {**GPT, "scale_attn_by_inverse_layer_idx": True},
         (
             {"scale_attn_by_inverse_layer_idx": False},
             {"scale_attn_weights": False},
         ),
         head="LMHeadModel",
+        old=False,
+    ),
+    "gptj": Variant(
+        "GPTJ",
+        {**GPT, "rotary_dim": 4, "tie_word_embeddings": True},
+        ({"rotary_dim": 8}, {"tie_word_embeddings": False}),
+        old=False,
+    ),
+    "falcon": Variant(
+        "Falcon",
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_kv_heads": 2,
+            "vocab_size": 131,
+            "max_position_embeddings": 96,
+            "new_decoder_architecture": True,
+        },
+        ({"num_kv_heads": 4}, {"num_ln_in_parallel_attn": 1}),
         old=False,
     ),
     "ministral3": Variant(
@@ -524,7 +544,7 @@ def rounded(
             module.register_forward_pre_hook(lambda _, args: (cut(args[0]), *args[1:]))
     attentions = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
     modeling: typing.Any = importlib.import_module(type(attentions[-1]).__module__)
-    plain = modeling.eager_attention_forward
+    plain = getattr(modeling, "eager_attention_forward", None)
 
     def attention(
         module: torch.nn.Module,
@@ -536,6 +556,9 @@ def rounded(
     ) -> typing.Any:
         return plain(module, q, cut(k), cut(v), *a, **kw)
 
+    if plain is None:  # Falcon's: keys and values are as they are
+        yield model
+        return
     modeling.eager_attention_forward = attention
     try:
         yield model

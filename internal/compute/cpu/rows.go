@@ -21,6 +21,7 @@ const (
 	opGated
 	opClampedSwiGLU
 	opRelu
+	opRelu2
 	opGelu
 	opGeluTanh
 	opScale
@@ -120,6 +121,10 @@ func (t *rowTask) Do(chunk, _ int) {
 			t.clampedSwiGLU(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
+		case opRelu2:
+			row := t.dst[r*w : r*w+w]
+			v.Relu(row)
+			v.Mul(row, row)
 		case opGelu:
 			v.GeluErf(t.dst[r*w : r*w+w])
 		case opGeluTanh:
@@ -299,7 +304,7 @@ func (d *Device) TanhCap(x *compute.Tensor, limit float32) {
 func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
 	t := &d.rows
 	t.of([...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
-		compute.GELUTanh: opGeluTanh}[a], x)
+		compute.GELUTanh: opGeluTanh, compute.ReLU2: opRelu2}[a], x)
 	t.run()
 }
 

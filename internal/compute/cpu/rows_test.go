@@ -83,6 +83,7 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 				cpu.Over(slices.Clone(x), manyRows, 2*width))
 		},
 		"ReLU":    inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.ReLU, x) }),
+		"ReLU2":   inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.ReLU2, x) }),
 		"GELU":    inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.GELU, x) }),
 		"Sigmoid": inPlace((*cpu.Device).Sigmoid),
 		"Pick": of(func(d *cpu.Device, dst, x *compute.Tensor) {

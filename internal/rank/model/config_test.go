@@ -275,6 +275,26 @@ func TestReadConfigFields(t *testing.T) {
 			`"vocab_size":50257}`, func(c *Config) any {
 			return [...]int{c.HiddenSize, c.Layers, c.Heads, c.HeadDim, c.IntermediateSize}
 		}, [...]int{1280, 36, 20, 64, 5120}},
+		{"falcon 7b as the Hub has it", `{"alibi":false,` +
+			`"apply_residual_connection_post_layernorm":false,` +
+			`"architectures":["FalconForCausalLM"],"attention_dropout":0.0,"bias":false,` +
+			`"bos_token_id":11,"eos_token_id":11,"hidden_dropout":0.0,"hidden_size":4544,` +
+			`"initializer_range":0.02,"layer_norm_epsilon":1e-05,"model_type":"falcon",` +
+			`"multi_query":true,"new_decoder_architecture":false,"num_attention_heads":71,` +
+			`"num_hidden_layers":32,"parallel_attn":true,"torch_dtype":"bfloat16",` +
+			`"vocab_size":65024}`, func(c *Config) any {
+			return [...]int{c.KVHeads, c.HeadDim, c.IntermediateSize,
+				c.Family.(*falconConfig).Norms}
+		}, [...]int{1, 64, 18176, 1}},
+		{"falcon 2 as the Hub has it", `{"activation":"gelu","alibi":false,` +
+			`"architectures":["FalconForCausalLM"],"bias":false,"ff_factor":4,` +
+			`"ffn_hidden_size":16384,"hidden_size":4096,"max_position_embeddings":8192,` +
+			`"model_type":"falcon","multi_query":true,"new_decoder_architecture":true,` +
+			`"num_attention_heads":32,"num_hidden_layers":60,"num_kv_heads":8,` +
+			`"num_ln_in_parallel_attn":1,"parallel_attn":true,"rope_theta":500042.0}`,
+			func(c *Config) any {
+				return [...]int{c.KVHeads, c.Family.(*falconConfig).Norms}
+			}, [...]int{8, 1}},
 		{"a head's class is not a headless one", `{"architectures":["GPT2LMHeadModel"]}`,
 			func(c *Config) any { return c.Headless }, false},
 		{"a headless one", `{"architectures":["GPT2Model"]}`,
@@ -334,6 +354,10 @@ func TestReadConfigErrors(t *testing.T) {
 		{"list", `[]`, checkpoint.ErrMalformed, "config.json: malformed"},
 		{"deep", strings.Repeat(`{"a":`, 100000), checkpoint.ErrMalformed,
 			"config.json: malformed"},
+		{"alibi", `{"model_type":"falcon","alibi":true}`, checkpoint.ErrUnsupported,
+			"alibi is true"},
+		{"norms of heads", `{"model_type":"phi","qk_layernorm":true}`, checkpoint.ErrUnsupported,
+			"qk_layernorm is true"},
 		{"a field by the name that it has", `{"model_type":"gpt2","n_embd":-1}`,
 			checkpoint.ErrMalformed, "n_embd is -1"},
 		{"family", `{"model_type":"rwkv","architectures":["RwkvForCausalLM"]}`,

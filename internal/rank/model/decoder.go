@@ -213,12 +213,14 @@ func plainActivation(c *Config) (compute.Activation, error) {
 	switch c.Activation {
 	case "relu":
 		return compute.ReLU, nil
+	case "relu2":
+		return compute.ReLU2, nil
 	case "gelu":
 		return compute.GELU, nil
 	case "gelu_tanh":
 		return compute.GELUTanh, nil
 	}
-	return 0, fmt.Errorf("activation %q is not supported (relu, gelu, gelu_tanh)", c.Activation)
+	return 0, fmt.Errorf("activation %q is not supported (relu, relu2, gelu, gelu_tanh)", c.Activation)
 }
 
 // oneRotary is the rotary embedding that Rope describes.

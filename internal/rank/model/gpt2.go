@@ -17,8 +17,7 @@ func gpt2() *family {
 			EOS: []int{50256}},
 		read: func(f *checkpoint.Fields, c *Config, _ Config) {
 			readGPT(f, c)
-			scaled := f.Flag("scale_attn_weights", true)
-			c.Family = &gpt{Unscaled: !scaled,
+			c.Family = &gpt{Unscaled: !f.Flag("scale_attn_weights", true),
 				ByLayer: f.Flag("scale_attn_by_inverse_layer_idx", false)}
 		},
 		build: newGPT2, widths: gptWidths}
@@ -48,29 +47,28 @@ func readGPT(f *checkpoint.Fields, c *Config) {
 type gpt struct{ Unscaled, ByLayer bool }
 
 func newGPT2(s *stage) (architecture, error) {
-	opt := gptOptions()
-	c, own := s.cfg, s.cfg.Family.(*gpt)
-	opt.attn = func(layer int, o *layers.AttentionOptions) {
-		o.Scale = 1
-		if !own.Unscaled {
-			o.Scale = float32(1 / math.Sqrt(float64(c.HeadDim)))
-		}
-		if own.ByLayer {
-			o.Scale /= float32(layer + 1)
-		}
-	}
 	// llama.cpp's converter turns them.
 	fused := s.Shape("transformer.h.0.attn.c_attn.weight")
-	if len(fused) != 2 || fused[1] != c.HiddenSize {
+	if len(fused) != 2 || fused[1] != s.cfg.HiddenSize {
 		s.Conv1D()
 	}
-	return newDecoder(s, opt)
+	return newDecoder(s, gptOptions(s.cfg))
 }
 
 // gptOptions are those of GPT-2's layers.
-func gptOptions() decoderOptions {
+func gptOptions(c *Config) decoderOptions {
+	own := c.Family.(*gpt)
 	return decoderOptions{prefix: "transformer.", embedding: "wte", positions: "wpe", layers: "h",
 		norm: "ln_f", newNorm: biasedNorm, attnNorm: "ln_1", mlpNorm: "ln_2", attention: "attn",
 		output: "c_proj", qkv: layers.QKVOptions{Fused: "c_attn"},
-		plainMLP: [...]string{"mlp.c_fc", "mlp.c_proj"}}
+		plainMLP: [...]string{"mlp.c_fc", "mlp.c_proj"},
+		attn: func(layer int, o *layers.AttentionOptions) {
+			o.Scale = 1
+			if !own.Unscaled {
+				o.Scale = float32(1 / math.Sqrt(float64(c.HeadDim)))
+			}
+			if own.ByLayer {
+				o.Scale /= float32(layer + 1)
+			}
+		}}
 }

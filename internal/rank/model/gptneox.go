@@ -40,7 +40,7 @@ func newGPTNeoX(s *stage) (architecture, error) {
 	return newDecoder(s, decoderOptions{prefix: "gpt_neox.", embedding: "embed_in",
 		norm: "final_layer_norm", head: "embed_out", attention: "attention", output: "dense",
 		newNorm: biasedNorm, parallel: s.cfg.Family.(*neoX).Parallel,
-		qkv:      layers.QKVOptions{Fused: "query_key_value", PerHead: true},
+		qkv:      layers.QKVOptions{Fused: "query_key_value", Grouped: true},
 		attnNorm: "input_layernorm", mlpNorm: "post_attention_layernorm",
 		plainMLP: [...]string{"mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}})
 }

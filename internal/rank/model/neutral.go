@@ -66,7 +66,8 @@ var neutral = []string{
 	"full_attn_mod", "interpolate_factor", "use_embedding_sharing", "use_gated_activation",
 	"use_parallel_block", "order_of_interleaved_layers", "attn_type_list",
 	// GPT-2's: its length again, and how its products are computed.
-	"n_ctx", "reorder_and_upcast_attn",
+	"n_ctx", "reorder_and_upcast_attn", "attention_softmax_in_fp32",
+	"scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input",
 	// ModernBERT's, for training and for libraries.
 	"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_prediction",
 	"sparse_pred_ignore_index", "decoder_bias",
