@@ -466,6 +466,53 @@ VARIANTS |= {
         head="LMHeadModel",
         old=False,
     ),
+    "nemotron": Variant(
+        "Nemotron",
+        {
+            **shape(32, 72, 2, 4, 2, 131, mlp_bias=True),
+            **rope("default", 10000.0, partial_rotary_factor=0.5),
+        },
+        ({"mlp_bias": False}, rope("default", 10000.0, partial_rotary_factor=1.0)),
+        old=False,
+    ),
+    "nanochat": Variant(
+        "NanoChat",
+        {**shape(32, 72, 2, 4, 2, 131), "pad_token_id": 0},
+        ({"final_logit_softcapping": 1.0}, {"rms_norm_eps": 0.5}),
+        old=False,
+    ),
+    "hyperclovax": Variant(
+        "HyperCLOVAX",
+        {
+            **shape(32, 72, 2, 4, 2, 131),
+            "embedding_multiplier": 2.0,
+            "logits_scaling": 0.5,
+            "residual_multiplier": 0.3,
+            "attention_multiplier": 0.2,
+        },
+        (
+            {"use_post_norm": False},
+            {"embedding_multiplier": 1.0},
+            {"logits_scaling": 1.0},
+            {"residual_multiplier": 1.0},
+            {"attention_multiplier": None},
+        ),
+        old=False,
+    ),
+    "granite-swa": Variant(
+        "GraniteSWA",
+        {
+            **shape(32, 56, 4, 4, 2, 131),
+            "sliding_window": 9,
+            "layer_rope_theta": [0, 10000, 500, 10000],
+        },
+        (
+            {"sliding_window": 12},
+            {"layer_rope_theta": [10000] * 4},
+            {"layer_rope_theta": [0, 10000, 10000, 10000]},
+        ),
+        old=False,
+    ),
     "gptj": Variant(
         "GPTJ",
         {**GPT, "rotary_dim": 4, "tie_word_embeddings": True},

@@ -45,8 +45,8 @@ type Config struct {
 
 	// NormEps is the epsilon of the norms.
 	NormEps float64
-	// Activation is silu, relu, relu2, gelu (the exact one) or gelu_tanh; other spellings of these are
-	// normalised.
+	// Activation is silu, relu, relu2, gelu (the exact one) or gelu_tanh; other spellings of these
+	// are normalised.
 	Activation    string
 	TieEmbeddings bool
 

@@ -251,6 +251,10 @@ func TestReadConfigFields(t *testing.T) {
 			func(c *Config) any { return c.RopeTheta }, 7.0},
 		{"rope_scaling goes first",
 			`{"model_type":"llama","rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"default"}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
+		{"dynamic scaling, up to where it begins", `{"model_type":"llama",` +
+			`"rope_scaling":{"type":"dynamic","factor":2,"original_max_position_embeddings":512}}`,
+			func(c *Config) any { return [...]any{c.Rope, c.MaxPositions} },
+			[...]any{Rope{Type: "default"}, 512}},
 		{"empty rope_scaling", `{"model_type":"llama","rope_scaling":{},"rope_parameters":{"rope_type":"linear","factor":2}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
 		{"linear, legacy key", `{"model_type":"llama","rope_scaling":{"type":"linear","factor":4}}`,
 			func(c *Config) any { return c.Rope }, Rope{Type: "linear", Factor: 4}},
@@ -295,6 +299,27 @@ func TestReadConfigFields(t *testing.T) {
 			func(c *Config) any {
 				return [...]int{c.KVHeads, c.Family.(*falconConfig).Norms}
 			}, [...]int{8, 1}},
+		{"internlm 2.5 as the Hub has it", `{"architectures":["InternLM2ForCausalLM"],` +
+			`"attn_implementation":"eager","auto_map":{"AutoConfig":` +
+			`"configuration_internlm2.InternLM2Config"},"bias":false,"bos_token_id":1,` +
+			`"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,` +
+			`"intermediate_size":14336,"max_position_embeddings":32768,` +
+			`"model_type":"internlm2","num_attention_heads":32,"num_hidden_layers":32,` +
+			`"num_key_value_heads":8,"pad_token_id":2,"pretraining_tp":1,"rms_norm_eps":1e-05,` +
+			`"rope_scaling":{"factor":2.0,"type":"dynamic"},"rope_theta":1000000,` +
+			`"tie_word_embeddings":false,"torch_dtype":"bfloat16","use_cache":true,` +
+			`"vocab_size":92544}`, func(c *Config) any {
+			return [...]any{c.KVHeads, c.QKVBias, c.MaxPositions, c.RopeTheta, c.Rope.Type}
+		}, [...]any{8, false, 32768, 1e6, "default"}},
+		{"minicpm as the Hub has it", `{"architectures":["MiniCPMForCausalLM"],` +
+			`"dim_model_base":256,"hidden_act":"silu","hidden_size":2304,` +
+			`"initializer_range":0.1,"intermediate_size":5760,"max_position_embeddings":4096,` +
+			`"num_attention_heads":36,"num_hidden_layers":40,"num_key_value_heads":36,` +
+			`"rms_norm_eps":1e-05,"rope_scaling":null,"scale_depth":1.4,"scale_emb":12,` +
+			`"vocab_size":122753}`, func(c *Config) any {
+			m := *c.Family.(*multipliers)
+			return [...]any{m.Embedding, m.Logits, int(1e6 * m.Residual), c.TieEmbeddings}
+		}, [...]any{12.0, 9.0, 221359, true}},
 		{"a head's class is not a headless one", `{"architectures":["GPT2LMHeadModel"]}`,
 			func(c *Config) any { return c.Headless }, false},
 		{"a headless one", `{"architectures":["GPT2Model"]}`,
@@ -358,11 +383,17 @@ func TestReadConfigErrors(t *testing.T) {
 			"alibi is true"},
 		{"norms of heads", `{"model_type":"phi","qk_layernorm":true}`, checkpoint.ErrUnsupported,
 			"qk_layernorm is true"},
+		{"clipped heads", `{"model_type":"olmo","clip_qkv":8.0}`, checkpoint.ErrUnsupported,
+			"clip_qkv is 8.0"},
+		{"bases of layers", `{"model_type":"granite_swa","layer_rope_theta":[0,10000]}`,
+			checkpoint.ErrMalformed, "layer_rope_theta has 2 entries for 24 layers"},
+		{"biases that differ", `{"model_type":"internlm3","qkv_bias":true}`,
+			checkpoint.ErrUnsupported, "bias is false, but qkv_bias is true"},
 		{"a field by the name that it has", `{"model_type":"gpt2","n_embd":-1}`,
 			checkpoint.ErrMalformed, "n_embd is -1"},
 		{"family", `{"model_type":"rwkv","architectures":["RwkvForCausalLM"]}`,
 			checkpoint.ErrUnsupported,
-			`model_type "rwkv", architectures "RwkvForCausalLM" (known: bert, cohere, cohere2, deepseek_v2`},
+			`model_type "rwkv", architectures "RwkvForCausalLM" (known: `},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},
@@ -509,12 +540,12 @@ func TestReadConfigErrors(t *testing.T) {
 			`{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`,
 			checkpoint.ErrMalformed, "no sliding window is in use"},
 
-		{"rope type", llama(`"rope_scaling":{"rope_type":"dynamic","factor":2}`),
+		{"rope type", llama(`"rope_scaling":{"rope_type":"xpos","factor":2}`),
 			checkpoint.ErrUnsupported,
-			`rope_scaling.rope_type is "dynamic"`},
-		{"rope type dynamic", llama(`"rope_scaling":{"type":"dynamic","factor":2}`),
+			`rope_scaling.rope_type is "xpos"`},
+		{"rope type, its first name", llama(`"rope_scaling":{"type":"xpos","factor":2}`),
 			checkpoint.ErrUnsupported,
-			`rope_type is "dynamic"`},
+			`rope_type is "xpos"`},
 		{"rope types contradict",
 			llama(`"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`),
 			checkpoint.ErrMalformed,

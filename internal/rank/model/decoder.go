@@ -15,6 +15,7 @@ type decoder struct {
 	*stage
 	opt       decoderOptions
 	tokens    *layers.Embedding
+	embedNorm norm
 	positions *layers.Embedding // nil for none
 	// projectIn and projectOut are nil when the embeddings are as wide as the layers.
 	projectIn, projectOut *layers.Linear
@@ -93,8 +94,10 @@ type decoderOptions struct {
 	// of its output, before the feed-forward block, of its output; "" for none. All empty is
 	// input_layernorm and post_attention_layernorm before the two.
 	attnNorm, attnPost, mlpNorm, mlpPost string
-	// newNorm makes a norm, nil is RMSNorm.
-	newNorm func(s *stage, module string) norm
+	// newNorm makes a norm, nil is RMSNorm. embedNorm is the module of that of what is looked up,
+	// "" for none.
+	newNorm   func(s *stage, module string) norm
+	embedNorm string
 	// sums says that attnPost and mlpPost are of the residual stream after what they follow was
 	// added to it.
 	sums bool
@@ -141,6 +144,7 @@ func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 	}
 	if s.first() {
 		m.tokens = s.Embedding(embedding, c.VocabSize, width)
+		m.embedNorm = m.blockNorm(prefix, opt.embedNorm)
 		if opt.positions != "" {
 			m.positions = s.Embedding(prefix+opt.positions, c.MaxPositions+opt.offset, hidden)
 		}
@@ -220,7 +224,8 @@ func plainActivation(c *Config) (compute.Activation, error) {
 	case "gelu_tanh":
 		return compute.GELUTanh, nil
 	}
-	return 0, fmt.Errorf("activation %q is not supported (relu, relu2, gelu, gelu_tanh)", c.Activation)
+	return 0, fmt.Errorf("activation %q is not supported (relu, relu2, gelu, gelu_tanh)",
+		c.Activation)
 }
 
 // oneRotary is the rotary embedding that Rope describes.
@@ -269,7 +274,10 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 			attn + cmp.Or(opt.output, "o_proj"), c.Heads * c.HeadDim, c.OutBias}
 	}
 	y.attn = mix.attention
-	y.out = m.Row(mix.output, hidden, mix.width, mix.bias).Scaled(opt.residualMultiplier)
+	y.out = m.Row(mix.output, hidden, mix.width, mix.bias)
+	if y.attnPost == nil {
+		y.out.Scaled(opt.residualMultiplier)
+	}
 	switch first, second := opt.plainMLP[0], opt.plainMLP[1]; {
 	case opt.mlp != nil:
 		y.mlp = opt.mlp(m.stage, layer, prefix)
@@ -277,9 +285,12 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 		y.mlp = m.MLP(prefix+first, prefix+second, hidden, c.IntermediateSize, opt.activation,
 			c.MLPBias)
 	default:
-		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, layers.GatedMLPOptions{
-			Activation: opt.activation, Bias: c.MLPBias, Fused: opt.fusedMLP,
-			Multiplier: opt.residualMultiplier})
+		o := layers.GatedMLPOptions{Activation: opt.activation, Bias: c.MLPBias,
+			Fused: opt.fusedMLP}
+		if y.mlpPost == nil {
+			o.Multiplier = opt.residualMultiplier
+		}
+		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, o)
 	}
 	return y
 }
@@ -301,6 +312,9 @@ func (m *decoder) embed(x *layers.Tensor, b *compute.Batch) {
 	}
 	if f := m.opt.embeddingMultiplier; f != 0 {
 		m.Multiply(x, f)
+	}
+	if m.embedNorm != nil {
+		m.Copy(x, m.embedNorm.Forward(x))
 	}
 	if m.positions != nil {
 		m.positions.Add(x, b.Position, m.opt.offset)
@@ -385,10 +399,15 @@ func (m *decoder) add(x *layers.Tensor, block layers.Block, read *layers.Tensor,
 		return err
 	}
 	out, err := block.Forward(read)
-	if err == nil {
-		m.AddTo(x, post.Forward(out))
+	if err != nil {
+		return err
 	}
-	return err
+	out = post.Forward(out)
+	if f := m.opt.residualMultiplier; f != 0 {
+		m.Multiply(out, f)
+	}
+	m.AddTo(x, out)
+	return nil
 }
 
 // normed is x normalised, x itself without a norm.

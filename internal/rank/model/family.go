@@ -54,7 +54,9 @@ func families() []*family {
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
 		bert(), roberta(), xlmRoberta(), modernBERT(), gpt2(),
-		phi(), falcon(), stableLM(), gptJ(), gptBigCode()}
+		phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(), nemotron(),
+		arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(), nanoChat(),
+		vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum()}
 }
 
 func familiesByType() map[string]*family {

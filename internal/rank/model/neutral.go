@@ -42,7 +42,8 @@ func isNeutral(key string) bool {
 
 var neutral = []string{
 	// Any configuration of transformers.
-	"auto_map", "cache_implementation", "chunk_size_feed_forward", "dtype", "finetuning_task",
+	"attn_implementation", "auto_map", "cache_implementation", "chunk_size_feed_forward",
+	"dtype", "finetuning_task",
 	"gradient_checkpointing", "id2label", "label2id", "name_or_path", "num_labels", "prefix",
 	"problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype",
 	"torchscript", "transformers_version", "use_cache", "pruned_heads", "model_max_length",

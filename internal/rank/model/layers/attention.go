@@ -26,8 +26,9 @@ type AttentionOptions struct {
 	// Rotary turns queries and keys; nil for models that have positions another way.
 	Rotary *Rotary
 	// HeadNorms says that each query and key head is normalised by its root mean square before it
-	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights.
-	HeadNorms, Shifted bool
+	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights, Unweighted
+	// says that there are none.
+	HeadNorms, Shifted, Unweighted bool
 	// WholeNorms says that all query heads together, and all key heads, are normalised: modules
 	// q_norm and k_norm.
 	WholeNorms bool
@@ -57,6 +58,8 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 		y.args.Scale = opt.Scale
 	}
 	switch q, k := prefix+"q_norm.weight", prefix+"k_norm.weight"; {
+	case opt.HeadNorms && opt.Unweighted:
+		y.qNorm, y.kNorm = l.constant(h.Dim, 1), l.constant(h.Dim, 1)
 	case opt.HeadNorms && opt.Shifted:
 		y.qNorm, y.kNorm = l.shifted(q, h.Dim), l.shifted(k, h.Dim)
 	case opt.HeadNorms:
