@@ -513,6 +513,22 @@ VARIANTS |= {
         ),
         old=False,
     ),
+    "apertus": Variant(
+        "Apertus",
+        {
+            **shape(32, 72, 2, 4, 2, 131, pad_token_id=0),
+            **rope(
+                "llama3",
+                500000.0,
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=32,
+            ),
+        },
+        ({"hidden_act": "relu2"}, rope("default", 500000.0)),
+        old=False,
+    ),
     "gptj": Variant(
         "GPTJ",
         {**GPT, "rotary_dim": 4, "tie_word_embeddings": True},

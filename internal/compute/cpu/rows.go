@@ -22,6 +22,7 @@ const (
 	opClampedSwiGLU
 	opRelu
 	opRelu2
+	opXIELU
 	opGelu
 	opGeluTanh
 	opScale
@@ -63,6 +64,7 @@ type rowTask struct {
 	a, b        []float32
 	fixed       []float64 // sums, see [vec.Ops.FixedAxpy]
 	eps         float32
+	xielu       compute.XIELU
 	gated       func(dst, gate, up []float32)
 	heads       int
 	headDim     int
@@ -125,6 +127,8 @@ func (t *rowTask) Do(chunk, _ int) {
 			row := t.dst[r*w : r*w+w]
 			v.Relu(row)
 			v.Mul(row, row)
+		case opXIELU:
+			v.XIELU(t.dst[r*w:r*w+w], t.xielu)
 		case opGelu:
 			v.GeluErf(t.dst[r*w : r*w+w])
 		case opGeluTanh:
@@ -305,6 +309,14 @@ func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
 	t := &d.rows
 	t.of([...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
 		compute.GELUTanh: opGeluTanh, compute.ReLU2: opRelu2}[a], x)
+	t.run()
+}
+
+// XIELU applies an activation whose numbers are learned to x.
+func (d *Device) XIELU(a compute.XIELU, x *compute.Tensor) {
+	t := &d.rows
+	t.of(opXIELU, x)
+	t.xielu = a
 	t.run()
 }
 

@@ -45,8 +45,8 @@ type Config struct {
 
 	// NormEps is the epsilon of the norms.
 	NormEps float64
-	// Activation is silu, relu, relu2, gelu (the exact one) or gelu_tanh; other spellings of these
-	// are normalised.
+	// Activation is silu, relu, relu2, gelu (the exact one), gelu_tanh or xielu; other spellings of
+	// these are normalised.
 	Activation    string
 	TieEmbeddings bool
 
@@ -195,7 +195,7 @@ func readActivation(f *checkpoint.Fields, key, def string) string {
 	switch name := f.Text(key, def); name {
 	case "silu", "swish":
 		return "silu"
-	case "relu", "relu2":
+	case "relu", "relu2", "xielu":
 		return name
 	case "gelu", "gelu_python":
 		return "gelu"

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -117,6 +118,9 @@ func TestCUDA(t *testing.T) {
 		})
 	}
 	for _, name := range variantNames(t) {
+		if name == lacksXIELU {
+			continue
+		}
 		t.Run(name+" in float32", func(t *testing.T) {
 			g, _ := readVariant(t, name)
 			checkCUDA(t, compute.Float32, variant(name), &g.goldens, floatError, &launched)
@@ -129,6 +133,20 @@ func TestCUDA(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d kernels launched; not: %v", len(launched)-len(unused), len(launched), unused)
+}
+
+// lacksXIELU is a variant whose activation CUDA devices do not compute.
+const lacksXIELU = "apertus"
+
+// TestCUDARefuses wants a model that needs what CUDA devices lack to be refused by what it is.
+func TestCUDARefuses(t *testing.T) {
+	cfg, weights := variant(lacksXIELU).open(t)
+	d := openCUDA(t, onMachine, true)
+	_, err := model.Load(cfg, model.FromCheckpoint(weights), d,
+		model.Options{Group: layers.Group{Size: 1}})
+	if err == nil || !strings.Contains(err.Error(), "xielu is not computed on this device") {
+		t.Errorf("loading %s: %v", lacksXIELU, err)
+	}
 }
 
 // floatError is what logits in float32 may be off by, in standard deviations, as CPUs' may.

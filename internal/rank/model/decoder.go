@@ -122,6 +122,8 @@ type decoderOptions struct {
 	// plainMLP are the modules of feed-forward blocks of two matrices, between which is the
 	// activation that the configuration names; none are gated ones.
 	plainMLP [2]string
+	// xielu is the module of the activation of those, where it has numbers of its own.
+	xielu string
 	// mlp makes the feed-forward block of a layer, nil is one of the above.
 	mlp func(s *stage, layer int, prefix string) feedForward
 
@@ -198,6 +200,12 @@ func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
 
 // activate settles the activation of feed-forward blocks.
 func (o *decoderOptions) activate(c *Config) (err error) {
+	if o.xielu != "" {
+		if c.Activation != "xielu" {
+			return fmt.Errorf("hidden_act %q is not supported (xielu)", c.Activation)
+		}
+		return nil
+	}
 	if o.plainMLP[0] != "" {
 		o.activation, err = plainActivation(c)
 		return err
@@ -282,8 +290,12 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	case opt.mlp != nil:
 		y.mlp = opt.mlp(m.stage, layer, prefix)
 	case first != "":
-		y.mlp = m.MLP(prefix+first, prefix+second, hidden, c.IntermediateSize, opt.activation,
+		mlp := m.MLP(prefix+first, prefix+second, hidden, c.IntermediateSize, opt.activation,
 			c.MLPBias)
+		if opt.xielu != "" {
+			mlp.XIELU(m.Loader, prefix+opt.xielu)
+		}
+		y.mlp = mlp
 	default:
 		o := layers.GatedMLPOptions{Activation: opt.activation, Bias: c.MLPBias,
 			Fused: opt.fusedMLP}

@@ -56,7 +56,8 @@ func families() []*family {
 		bert(), roberta(), xlmRoberta(), modernBERT(), gpt2(),
 		phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(), nemotron(),
 		arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(), nanoChat(),
-		vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum()}
+		vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum(),
+		apertus()}
 }
 
 func familiesByType() map[string]*family {

@@ -2,6 +2,8 @@ package layers
 
 import (
 	"cmp"
+	"errors"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 )
@@ -70,7 +72,15 @@ type MLP struct {
 	*rank
 	first      *ColumnLinear
 	activation compute.Activation
+	xielu      compute.XIELU
+	curved     curved // nil for an activation without numbers
 	second     *RowLinear
+}
+
+// curved is a device that has activations whose numbers are learned.
+type curved interface {
+	// XIELU applies one to x.
+	XIELU(a compute.XIELU, x *Tensor)
 }
 
 // MLP makes the block of the modules first and second, of hidden outer and inner inner features.
@@ -81,6 +91,36 @@ func (l *Loader) MLP(first, second string, hidden, inner int, a compute.Activati
 		second: l.Row(second, hidden, inner, bias)}
 }
 
+// XIELU gives the block the activation whose numbers the checkpoint has under a module.
+func (y *MLP) XIELU(l *Loader, module string) *MLP {
+	beta := l.number(module+".beta", nil, 0.5)
+	y.xielu = compute.XIELU{Beta: beta, Eps: l.number(module+".eps", nil, -1e-6),
+		Above: softplus(l.number(module+".alpha_p", []int{1}, 0)),
+		Below: beta + softplus(l.number(module+".alpha_n", []int{1}, 0))}
+	var ok bool
+	if y.curved, ok = l.dev.(curved); !ok && l.scale == nil {
+		l.fail(errors.New("the activation xielu is not computed on this device: CPUs have it"))
+	}
+	return y
+}
+
+// number is the one element of a tensor. Without a shape it may be missing, and is def.
+func (l *Loader) number(tensor string, shape []int, def float32) float32 {
+	if shape == nil && !l.src.Has(tensor) {
+		return def
+	}
+	if stored := l.Shape(tensor); stored != nil {
+		shape = stored
+	}
+	if v := l.floats(tensor, shape, 0, 1); v != nil {
+		return v[0]
+	}
+	return def
+}
+
+// softplus is ln(1+eˣ).
+func softplus(x float32) float32 { return float32(math.Log1p(math.Exp(float64(x)))) }
+
 // Forward returns the block's output for x.
 func (y *MLP) Forward(x *Tensor) (*Tensor, error) { return y.second.Forward(y.middle(x)) }
 
@@ -89,6 +129,10 @@ func (y *MLP) Add(residual, x *Tensor) error { return y.second.Add(residual, y.m
 
 func (y *MLP) middle(x *Tensor) *Tensor {
 	inner := y.first.Forward(x)
+	if y.curved != nil {
+		y.curved.XIELU(y.xielu, inner)
+		return inner
+	}
 	y.dev.Activate(y.activation, inner)
 	return inner
 }
