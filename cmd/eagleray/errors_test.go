@@ -21,7 +21,7 @@ func TestErrorsAreFound(t *testing.T) {
 	if err := os.Mkdir(other, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	config := []byte(`{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`)
+	config := []byte(`{"model_type":"rwkv","architectures":["RwkvForCausalLM"]}`)
 	if err := os.WriteFile(filepath.Join(other, "config.json"), config, 0o644); err != nil {
 		t.Fatal(err)
 	}

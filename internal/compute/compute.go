@@ -128,12 +128,18 @@ const (
 	GELUTanh
 	// SiLU is x·σ(x), σ being the logistic function.
 	SiLU
+	// ReLU2 is the square of ReLU.
+	ReLU2
 )
 
 // String names the activation as config.json does.
 func (a Activation) String() string {
-	return [...]string{"relu", "gelu", "gelu_tanh", "silu"}[a]
+	return [...]string{"relu", "gelu", "gelu_tanh", "silu", "relu2"}[a]
 }
+
+// XIELU is an activation with numbers that are learned: Above·x² + Beta·x of an x above 0, of
+// another Below·(exp(min(x, Eps))-1-x) + Beta·x (https://arxiv.org/abs/2411.13010).
+type XIELU struct{ Above, Below, Beta, Eps float32 }
 
 // Batch is what one step computes, row by row. All slices belong to the caller; a step only reads
 // them.

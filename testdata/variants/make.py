@@ -333,6 +333,15 @@ QWEN2_TEXT = {
 QWEN3_TEXT = {**SMALL, **rope("default", 10000.0, mrope_section=[4, 2, 2])}
 QWEN3_MOE_TEXT = {**QWEN3_TEXT, **EXPERTS, "norm_topk_prob": True}
 QWEN35_TEXT = {**SMALL, **DELTA, "num_hidden_layers": 4}
+GPT = {
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 96,
+    "vocab_size": 131,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 QWEN35_MOE_TEXT = {**QWEN35_TEXT, **EXPERTS, "shared_expert_intermediate_size": 24}
 GEMMA4_TEXT = {
     **shape(32, 56, 6, 4, 2, 131, head_dim=16, sliding_window=9, tie_word_embeddings=True),
@@ -524,6 +533,99 @@ VARIANTS |= {
         smooth=False,
         old=False,
     ),
+    "gpt2": Variant(
+        "GPT2",
+        {**GPT, "scale_attn_by_inverse_layer_idx": True},
+        (
+            {"scale_attn_by_inverse_layer_idx": False},
+            {"scale_attn_weights": False},
+        ),
+        head="LMHeadModel",
+        old=False,
+    ),
+    "nemotron": Variant(
+        "Nemotron",
+        {
+            **shape(32, 72, 2, 4, 2, 131, mlp_bias=True),
+            **rope("default", 10000.0, partial_rotary_factor=0.5),
+        },
+        ({"mlp_bias": False}, rope("default", 10000.0, partial_rotary_factor=1.0)),
+        old=False,
+    ),
+    "nanochat": Variant(
+        "NanoChat",
+        {**shape(32, 72, 2, 4, 2, 131), "pad_token_id": 0},
+        ({"final_logit_softcapping": 1.0}, {"rms_norm_eps": 0.5}),
+        old=False,
+    ),
+    "hyperclovax": Variant(
+        "HyperCLOVAX",
+        {
+            **shape(32, 72, 2, 4, 2, 131),
+            "embedding_multiplier": 2.0,
+            "logits_scaling": 0.5,
+            "residual_multiplier": 0.3,
+            "attention_multiplier": 0.2,
+        },
+        (
+            {"use_post_norm": False},
+            {"embedding_multiplier": 1.0},
+            {"logits_scaling": 1.0},
+            {"residual_multiplier": 1.0},
+            {"attention_multiplier": None},
+        ),
+        old=False,
+    ),
+    "granite-swa": Variant(
+        "GraniteSWA",
+        {
+            **shape(32, 56, 4, 4, 2, 131),
+            "sliding_window": 9,
+            "layer_rope_theta": [0, 10000, 500, 10000],
+        },
+        (
+            {"sliding_window": 12},
+            {"layer_rope_theta": [10000] * 4},
+            {"layer_rope_theta": [0, 10000, 10000, 10000]},
+        ),
+        old=False,
+    ),
+    "apertus": Variant(
+        "Apertus",
+        {
+            **shape(32, 72, 2, 4, 2, 131, pad_token_id=0),
+            **rope(
+                "llama3",
+                500000.0,
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=32,
+            ),
+        },
+        ({"hidden_act": "relu2"}, rope("default", 500000.0)),
+        old=False,
+    ),
+    "gptj": Variant(
+        "GPTJ",
+        {**GPT, "rotary_dim": 4, "tie_word_embeddings": True},
+        ({"rotary_dim": 8}, {"tie_word_embeddings": False}),
+        old=False,
+    ),
+    "falcon": Variant(
+        "Falcon",
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_kv_heads": 2,
+            "vocab_size": 131,
+            "max_position_embeddings": 96,
+            "new_decoder_architecture": True,
+        },
+        ({"num_kv_heads": 4}, {"num_ln_in_parallel_attn": 1}),
+        old=False,
+    ),
     "ministral3": Variant(
         "Ministral3",
         {k: v for k, v in MINISTRAL_TEXT.items() if k != "model_type"} | {"sliding_window": 11},
@@ -599,12 +701,12 @@ def rounded(
 
     model = copy.deepcopy(model)
     for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
+        if isinstance(module, torch.nn.Linear | transformers.pytorch_utils.Conv1D):
             module.weight.data = cut(module.weight.data)
             module.register_forward_pre_hook(lambda _, args: (cut(args[0]), *args[1:]))
     attentions = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
     modeling: typing.Any = importlib.import_module(type(attentions[-1]).__module__)
-    plain = modeling.eager_attention_forward
+    plain = getattr(modeling, "eager_attention_forward", None)
 
     def attention(
         module: torch.nn.Module,
@@ -616,6 +718,9 @@ def rounded(
     ) -> typing.Any:
         return plain(module, q, cut(k), cut(v), *a, **kw)
 
+    if plain is None:  # Falcon's: keys and values are as they are
+        yield model
+        return
     modeling.eager_attention_forward = attention
     try:
         yield model

@@ -21,6 +21,8 @@ const (
 	opGated
 	opClampedSwiGLU
 	opRelu
+	opRelu2
+	opXIELU
 	opGelu
 	opGeluTanh
 	opScale
@@ -62,6 +64,7 @@ type rowTask struct {
 	a, b        []float32
 	fixed       []float64 // sums, see [vec.Ops.FixedAxpy]
 	eps         float32
+	xielu       compute.XIELU
 	gated       func(dst, gate, up []float32)
 	heads       int
 	headDim     int
@@ -120,6 +123,12 @@ func (t *rowTask) Do(chunk, _ int) {
 			t.clampedSwiGLU(t.dst[r*w:r*w+w], t.x[r*2*w:r*2*w+w], t.x[r*2*w+w:r*2*w+2*w])
 		case opRelu:
 			v.Relu(t.dst[r*w : r*w+w])
+		case opRelu2:
+			row := t.dst[r*w : r*w+w]
+			v.Relu(row)
+			v.Mul(row, row)
+		case opXIELU:
+			v.XIELU(t.dst[r*w:r*w+w], t.xielu)
 		case opGelu:
 			v.GeluErf(t.dst[r*w : r*w+w])
 		case opGeluTanh:
@@ -303,7 +312,15 @@ func (d *Device) TanhCap(x *compute.Tensor, limit float32) {
 func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
 	t := &d.rows
 	t.of([...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
-		compute.GELUTanh: opGeluTanh}[a], x)
+		compute.GELUTanh: opGeluTanh, compute.ReLU2: opRelu2}[a], x)
+	t.run()
+}
+
+// XIELU applies an activation whose numbers are learned to x.
+func (d *Device) XIELU(a compute.XIELU, x *compute.Tensor) {
+	t := &d.rows
+	t.of(opXIELU, x)
+	t.xielu = a
 	t.run()
 }
 

@@ -82,7 +82,11 @@ func rowOperations(t *testing.T) map[string]func(d *cpu.Device, dst, x []float32
 			d.Gate(compute.Gating{Limit: 1.5}, cpu.Over(dst, manyRows, width),
 				cpu.Over(slices.Clone(x), manyRows, 2*width))
 		},
-		"ReLU":    inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.ReLU, x) }),
+		"ReLU":  inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.ReLU, x) }),
+		"ReLU2": inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.ReLU2, x) }),
+		"XIELU": inPlace(func(d *cpu.Device, x *compute.Tensor) {
+			d.XIELU(compute.XIELU{Above: 0.7, Below: 1.2, Beta: 0.5, Eps: -1e-6}, x)
+		}),
 		"GELU":    inPlace(func(d *cpu.Device, x *compute.Tensor) { d.Activate(compute.GELU, x) }),
 		"Sigmoid": inPlace((*cpu.Device).Sigmoid),
 		"Pick": of(func(d *cpu.Device, dst, x *compute.Tensor) {

@@ -226,7 +226,8 @@ func TestRows(t *testing.T) {
 			return clone(x)
 		},
 		"activate": func(s *subject) (all []float32) {
-			for _, a := range []compute.Activation{compute.ReLU, compute.GELU, compute.GELUTanh} {
+			for _, a := range []compute.Activation{compute.ReLU, compute.GELU, compute.GELUTanh,
+				compute.ReLU2} {
 				x := s.tensor(2, 50)
 				s.Activate(a, x)
 				all = append(all, clone(x)...)

@@ -101,7 +101,14 @@ func (d *Device) scale(x *compute.Tensor, factors driver.Ptr, factor float32) {
 }
 
 // Activate applies an activation to x.
-func (d *Device) Activate(a compute.Activation, x *compute.Tensor) { d.activate(x, kindOf(a), 0) }
+func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
+	if a != compute.ReLU2 {
+		d.activate(x, kindOf(a), 0)
+		return
+	}
+	d.activate(x, kindOf(compute.ReLU), 0)
+	d.scale(&compute.Tensor{Memory: x.Memory, Rows: x.Rows * x.Width, Width: 1}, at(x.Memory), 0)
+}
 
 // Sigmoid replaces each v of x by the logistic function of it.
 func (d *Device) Sigmoid(x *compute.Tensor) { d.activate(x, kindSigmoid, 0) }

@@ -256,6 +256,10 @@ func TestReadConfigFields(t *testing.T) {
 			func(c *Config) any { return c.RopeTheta }, 7.0},
 		{"rope_scaling goes first",
 			`{"model_type":"llama","rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"default"}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
+		{"dynamic scaling, up to where it begins", `{"model_type":"llama",` +
+			`"rope_scaling":{"type":"dynamic","factor":2,"original_max_position_embeddings":512}}`,
+			func(c *Config) any { return [...]any{c.Rope, c.MaxPositions} },
+			[...]any{Rope{Type: "default"}, 512}},
 		{"empty rope_scaling", `{"model_type":"llama","rope_scaling":{},"rope_parameters":{"rope_type":"linear","factor":2}}`, func(c *Config) any { return c.Rope.Type }, "linear"},
 		{"linear, legacy key", `{"model_type":"llama","rope_scaling":{"type":"linear","factor":4}}`,
 			func(c *Config) any { return c.Rope }, Rope{Type: "linear", Factor: 4}},
@@ -269,6 +273,62 @@ func TestReadConfigFields(t *testing.T) {
 				MScale: 1, MScaleAllDim: .707, AttentionFactor: 1.5}},
 		{"yarn by the model's length",
 			`{"model_type":"qwen3","max_position_embeddings":1000,"rope_scaling":{"type":"yarn","factor":null,"original_max_position_embeddings":250,"beta_fast":0}}`, func(c *Config) any { return c.Rope }, Rope{Type: "yarn", Factor: 4, OriginalMaxPositions: 250, BetaFast: 32, BetaSlow: 1, Truncate: true}},
+		{"gpt2 as the Hub has it", `{"activation_function":"gelu_new",` +
+			`"architectures":["GPT2LMHeadModel"],"attn_pdrop":0.1,"bos_token_id":50256,` +
+			`"embd_pdrop":0.1,"eos_token_id":50256,"initializer_range":0.02,` +
+			`"layer_norm_epsilon":1e-05,"model_type":"gpt2","n_ctx":1024,"n_embd":1280,` +
+			`"n_head":20,"n_layer":36,"n_positions":1024,"resid_pdrop":0.1,` +
+			`"summary_activation":null,"summary_first_dropout":0.1,` +
+			`"summary_proj_to_labels":true,"summary_type":"cls_index","summary_use_proj":true,` +
+			`"task_specific_params":{"text-generation":{"do_sample":true,"max_length":50}},` +
+			`"vocab_size":50257}`, func(c *Config) any {
+			return [...]int{c.HiddenSize, c.Layers, c.Heads, c.HeadDim, c.IntermediateSize}
+		}, [...]int{1280, 36, 20, 64, 5120}},
+		{"falcon 7b as the Hub has it", `{"alibi":false,` +
+			`"apply_residual_connection_post_layernorm":false,` +
+			`"architectures":["FalconForCausalLM"],"attention_dropout":0.0,"bias":false,` +
+			`"bos_token_id":11,"eos_token_id":11,"hidden_dropout":0.0,"hidden_size":4544,` +
+			`"initializer_range":0.02,"layer_norm_epsilon":1e-05,"model_type":"falcon",` +
+			`"multi_query":true,"new_decoder_architecture":false,"num_attention_heads":71,` +
+			`"num_hidden_layers":32,"parallel_attn":true,"torch_dtype":"bfloat16",` +
+			`"vocab_size":65024}`, func(c *Config) any {
+			return [...]int{c.KVHeads, c.HeadDim, c.IntermediateSize,
+				c.Family.(*falconConfig).Norms}
+		}, [...]int{1, 64, 18176, 1}},
+		{"falcon 2 as the Hub has it", `{"activation":"gelu","alibi":false,` +
+			`"architectures":["FalconForCausalLM"],"bias":false,"ff_factor":4,` +
+			`"ffn_hidden_size":16384,"hidden_size":4096,"max_position_embeddings":8192,` +
+			`"model_type":"falcon","multi_query":true,"new_decoder_architecture":true,` +
+			`"num_attention_heads":32,"num_hidden_layers":60,"num_kv_heads":8,` +
+			`"num_ln_in_parallel_attn":1,"parallel_attn":true,"rope_theta":500042.0}`,
+			func(c *Config) any {
+				return [...]int{c.KVHeads, c.Family.(*falconConfig).Norms}
+			}, [...]int{8, 1}},
+		{"internlm 2.5 as the Hub has it", `{"architectures":["InternLM2ForCausalLM"],` +
+			`"attn_implementation":"eager","auto_map":{"AutoConfig":` +
+			`"configuration_internlm2.InternLM2Config"},"bias":false,"bos_token_id":1,` +
+			`"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,` +
+			`"intermediate_size":14336,"max_position_embeddings":32768,` +
+			`"model_type":"internlm2","num_attention_heads":32,"num_hidden_layers":32,` +
+			`"num_key_value_heads":8,"pad_token_id":2,"pretraining_tp":1,"rms_norm_eps":1e-05,` +
+			`"rope_scaling":{"factor":2.0,"type":"dynamic"},"rope_theta":1000000,` +
+			`"tie_word_embeddings":false,"torch_dtype":"bfloat16","use_cache":true,` +
+			`"vocab_size":92544}`, func(c *Config) any {
+			return [...]any{c.KVHeads, c.QKVBias, c.MaxPositions, c.RopeTheta, c.Rope.Type}
+		}, [...]any{8, false, 32768, 1e6, "default"}},
+		{"minicpm as the Hub has it", `{"architectures":["MiniCPMForCausalLM"],` +
+			`"dim_model_base":256,"hidden_act":"silu","hidden_size":2304,` +
+			`"initializer_range":0.1,"intermediate_size":5760,"max_position_embeddings":4096,` +
+			`"num_attention_heads":36,"num_hidden_layers":40,"num_key_value_heads":36,` +
+			`"rms_norm_eps":1e-05,"rope_scaling":null,"scale_depth":1.4,"scale_emb":12,` +
+			`"vocab_size":122753}`, func(c *Config) any {
+			m := *c.Family.(*multipliers)
+			return [...]any{m.Embedding, m.Logits, int(1e6 * m.Residual), c.TieEmbeddings}
+		}, [...]any{12.0, 9.0, 221359, true}},
+		{"a head's class is not a headless one", `{"architectures":["GPT2LMHeadModel"]}`,
+			func(c *Config) any { return c.Headless }, false},
+		{"a headless one", `{"architectures":["GPT2Model"]}`,
+			func(c *Config) any { return c.Headless }, true},
 		{"opt's narrow states", `{"model_type":"opt","hidden_size":1024,"num_attention_heads":16,` +
 			`"word_embed_proj_dim":512}`, func(c *Config) any { return c.StateSize() }, 512},
 		{"glm4 has biases by default", `{"model_type":"glm4"}`,
@@ -324,9 +384,21 @@ func TestReadConfigErrors(t *testing.T) {
 		{"list", `[]`, checkpoint.ErrMalformed, "config.json: malformed"},
 		{"deep", strings.Repeat(`{"a":`, 100000), checkpoint.ErrMalformed,
 			"config.json: malformed"},
-		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`,
+		{"alibi", `{"model_type":"falcon","alibi":true}`, checkpoint.ErrUnsupported,
+			"alibi is true"},
+		{"norms of heads", `{"model_type":"phi","qk_layernorm":true}`, checkpoint.ErrUnsupported,
+			"qk_layernorm is true"},
+		{"clipped heads", `{"model_type":"olmo","clip_qkv":8.0}`, checkpoint.ErrUnsupported,
+			"clip_qkv is 8.0"},
+		{"bases of layers", `{"model_type":"granite_swa","layer_rope_theta":[0,10000]}`,
+			checkpoint.ErrMalformed, "layer_rope_theta has 2 entries for 24 layers"},
+		{"biases that differ", `{"model_type":"internlm3","qkv_bias":true}`,
+			checkpoint.ErrUnsupported, "bias is false, but qkv_bias is true"},
+		{"a field by the name that it has", `{"model_type":"gpt2","n_embd":-1}`,
+			checkpoint.ErrMalformed, "n_embd is -1"},
+		{"family", `{"model_type":"rwkv","architectures":["RwkvForCausalLM"]}`,
 			checkpoint.ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bert, cohere, cohere2, deepseek_v2`},
+			`model_type "rwkv", architectures "RwkvForCausalLM" (known: `},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},
@@ -479,12 +551,12 @@ func TestReadConfigErrors(t *testing.T) {
 			`{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["sliding_attention"]}`,
 			checkpoint.ErrMalformed, "no window is in use"},
 
-		{"rope type", llama(`"rope_scaling":{"rope_type":"dynamic","factor":2}`),
+		{"rope type", llama(`"rope_scaling":{"rope_type":"xpos","factor":2}`),
 			checkpoint.ErrUnsupported,
-			`rope_scaling.rope_type is "dynamic"`},
-		{"rope type dynamic", llama(`"rope_scaling":{"type":"dynamic","factor":2}`),
+			`rope_scaling.rope_type is "xpos"`},
+		{"rope type, its first name", llama(`"rope_scaling":{"type":"xpos","factor":2}`),
 			checkpoint.ErrUnsupported,
-			`rope_type is "dynamic"`},
+			`rope_type is "xpos"`},
 		{"rope types contradict",
 			llama(`"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`),
 			checkpoint.ErrMalformed,

@@ -118,6 +118,9 @@ func TestCUDA(t *testing.T) {
 		})
 	}
 	for _, name := range variantNames(t) {
+		if name == lacksXIELU {
+			continue
+		}
 		t.Run(name+" in float32", func(t *testing.T) {
 			g, _ := readVariant(t, name)
 			f := variant(name)
@@ -171,6 +174,20 @@ func checkChunks(t *testing.T, f fixture) {
 	err = forward(s.model, batch(piece{tokens: ids}), s.cache)
 	if err == nil || !strings.Contains(err.Error(), "in chunks of 16 positions") {
 		t.Errorf("beyond a chunk: %v", err)
+	}
+}
+
+// lacksXIELU is a variant whose activation CUDA devices do not compute.
+const lacksXIELU = "apertus"
+
+// TestCUDARefuses wants a model that needs what CUDA devices lack to be refused by what it is.
+func TestCUDARefuses(t *testing.T) {
+	cfg, weights := variant(lacksXIELU).open(t)
+	d := openCUDA(t, onMachine, true)
+	_, err := model.Load(cfg, model.FromCheckpoint(weights), d,
+		model.Options{Group: layers.Group{Size: 1}})
+	if err == nil || !strings.Contains(err.Error(), "xielu is not computed on this device") {
+		t.Errorf("loading %s: %v", lacksXIELU, err)
 	}
 }
 

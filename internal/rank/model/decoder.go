@@ -9,19 +9,22 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// decoder is the rotary decoder that most families share: in each layer attention and a
-// feed-forward block, both added to the residual stream, with norms before them, after them, or
-// both.
+// decoder is the decoder that all families share: in each layer attention and a feed-forward block,
+// both added to the residual stream, with norms before them, after them, or both.
 type decoder struct {
 	*stage
-	opt    decoderOptions
-	tokens *layers.Embedding
-	rotary []*layers.Rotary // those in use
-	// temperature is among them, nil for none.
-	temperature *layers.Rotary
-	blocks      []decoderBlock
-	norm        norm
-	head        *layers.Head
+	opt       decoderOptions
+	tokens    *layers.Embedding
+	embedNorm norm
+	positions *layers.Embedding // nil for none
+	// projectIn and projectOut are nil when the embeddings are as wide as the layers.
+	projectIn, projectOut *layers.Linear
+	narrow                layers.Tensor    // [rows][width of the embeddings]
+	rotary                []*layers.Rotary // those in use
+	temperature           *layers.Rotary   // among them, nil for none
+	blocks                []decoderBlock
+	norm                  norm // nil for none
+	head                  *layers.Head
 	// taps are layers, of this stage and of those before, of which tapped has the hidden states
 	// before them; given is what other stages hand on of theirs.
 	taps   []int
@@ -78,9 +81,17 @@ type layerEnd interface{ Forward(x *layers.Tensor) }
 
 // decoderOptions are the points in which the families differ; the zero value is Llama.
 type decoderOptions struct {
-	// prefix is of all modules but the head, "" is "model."; embedding, norm and head are modules,
-	// "" is embed_tokens, norm and lm_head.
-	prefix, embedding, norm, head string
+	// prefix is of all modules but the head, "" is "model."; embedding, layers, norm and head are
+	// modules, "" is embed_tokens, layers, norm and lm_head. unnormed says that there is no norm.
+	prefix, embedding, layers, norm, head string
+	unnormed                              bool
+	// positions is the module of a table of learned positions, of which the first is at offset; ""
+	// is none, and heads are turned instead.
+	positions string
+	offset    int
+	// narrow is how wide embeddings are, between which and the layers project_in and project_out
+	// stand; 0 is as wide as the layers.
+	narrow int
 	// attention is the module of a layer's attention, "" is self_attn; output its projection, ""
 	// is o_proj.
 	attention, output string
@@ -88,8 +99,13 @@ type decoderOptions struct {
 	// of its output, before the feed-forward block, of its output; "" for none. All empty is
 	// input_layernorm and post_attention_layernorm before the two.
 	attnNorm, attnPost, mlpNorm, mlpPost string
-	// newNorm makes a norm, nil is RMSNorm.
-	newNorm func(s *stage, module string) norm
+	// newNorm makes a norm, nil is RMSNorm. embedNorm is the module of that of what is looked up,
+	// "" for none.
+	newNorm   func(s *stage, module string) norm
+	embedNorm string
+	// sums says that attnPost and mlpPost are of the residual stream after what they follow was
+	// added to it.
+	sums bool
 	// parallel says that both blocks read the residual stream as it is before the layer; without
 	// mlpNorm they read the same norm of it.
 	parallel bool
@@ -114,10 +130,13 @@ type decoderOptions struct {
 	activation compute.Activation
 	// fusedMLP is GatedMLPOptions.Fused.
 	fusedMLP string
-	// mlp makes the feed-forward block of a layer; nil is the gated one. ungated says that it has
-	// an activation of its own.
-	mlp     func(s *stage, layer int, prefix string) feedForward
-	ungated bool
+	// plainMLP are the modules of feed-forward blocks of two matrices, between which is the
+	// activation that the configuration names; none are gated ones.
+	plainMLP [2]string
+	// xielu is the module of the activation of those, where it has numbers of its own.
+	xielu string
+	// mlp makes the feed-forward block of a layer, nil is one of the above.
+	mlp func(s *stage, layer int, prefix string) feedForward
 	// end makes what follows both blocks of a layer, nil is nothing.
 	end func(s *stage, layer int, prefix string) layerEnd
 	// embedded is called with the embeddings of a step's tokens.
@@ -135,29 +154,42 @@ func newDecoder(s *stage, opt decoderOptions) (architecture, error) {
 		return nil, err
 	}
 	c, prefix := s.cfg, cmp.Or(opt.prefix, "model.")
-	embedding := prefix + cmp.Or(opt.embedding, "embed_tokens")
+	embedding, hidden := prefix+cmp.Or(opt.embedding, "embed_tokens"), c.HiddenSize
+	width := cmp.Or(opt.narrow, hidden)
+	if width != hidden {
+		s.Own(width)
+	}
 	if s.first() {
-		m.tokens = s.Embedding(embedding, c.VocabSize, c.HiddenSize)
+		m.tokens = s.Embedding(embedding, c.VocabSize, width)
+		m.embedNorm = m.blockNorm(prefix, opt.embedNorm)
+		if opt.positions != "" {
+			m.positions = s.Embedding(prefix+opt.positions, c.MaxPositions+opt.offset, hidden)
+		}
+		if width != hidden {
+			m.projectIn = s.Linear(prefix+"project_in", hidden, width)
+		}
 	}
 	if s.last() {
-		m.head = s.lmHead(cmp.Or(opt.head, "lm_head"), embedding, c.HiddenSize, opt.logits)
-		m.norm = m.opt.newNorm(s, prefix+cmp.Or(opt.norm, "norm"))
+		m.head = s.lmHead(cmp.Or(opt.head, "lm_head"), embedding, width, opt.logits)
+		if width != hidden {
+			m.projectOut = s.PickedLinear(prefix+"project_out", width, hidden)
+		}
+		if !opt.unnormed {
+			m.norm = m.opt.newNorm(s, prefix+cmp.Or(opt.norm, "norm"))
+		}
 	}
 	for i := s.From; i < s.To; i++ {
 		s.Layer(i)
-		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%slayers.%d.", prefix, i)))
+		m.blocks = append(m.blocks, m.block(i, fmt.Sprintf("%s%s.%d.", prefix,
+			cmp.Or(opt.layers, "layers"), i)))
 	}
 	return m, s.Err()
 }
 
 // decoderOf is a decoder of a family without its layers.
 func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
-	computed := "gelu_tanh"
-	if opt.activation == compute.ReLU {
-		opt.activation, computed = compute.SiLU, "silu"
-	}
-	if s.cfg.Activation != computed && !opt.ungated {
-		return nil, fmt.Errorf("hidden_act %q is not supported (%s)", s.cfg.Activation, computed)
+	if err := opt.activate(s.cfg); err != nil {
+		return nil, err
 	}
 	if opt.attnNorm+opt.attnPost+opt.mlpNorm+opt.mlpPost == "" {
 		opt.attnNorm, opt.mlpNorm = "input_layernorm", "post_attention_layernorm"
@@ -167,10 +199,13 @@ func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
 			return s.RMSNorm(module, s.cfg.HiddenSize, float32(s.cfg.NormEps))
 		}
 	}
+	m := &decoder{stage: s, opt: opt}
+	if opt.positions != "" {
+		return m, nil
+	}
 	if opt.rotaries == nil {
 		opt.rotaries = oneRotary
 	}
-	m := &decoder{stage: s, opt: opt}
 	var err error
 	if m.rotary, err = opt.rotaries(s); err != nil {
 		return nil, fmt.Errorf("rope: %w", err)
@@ -180,6 +215,44 @@ func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
 		m.rotary = append(m.rotary, m.temperature)
 	}
 	return m, nil
+}
+
+// activate settles the activation of feed-forward blocks.
+func (o *decoderOptions) activate(c *Config) (err error) {
+	if o.xielu != "" {
+		if c.Activation != "xielu" {
+			return fmt.Errorf("hidden_act %q is not supported (xielu)", c.Activation)
+		}
+		return nil
+	}
+	if o.plainMLP[0] != "" {
+		o.activation, err = plainActivation(c)
+		return err
+	}
+	computed := "gelu_tanh"
+	if o.activation == compute.ReLU {
+		o.activation, computed = compute.SiLU, "silu"
+	}
+	if c.Activation != computed {
+		return fmt.Errorf("hidden_act %q is not supported (%s)", c.Activation, computed)
+	}
+	return nil
+}
+
+// plainActivation is that of a feed-forward block without a gate.
+func plainActivation(c *Config) (compute.Activation, error) {
+	switch c.Activation {
+	case "relu":
+		return compute.ReLU, nil
+	case "relu2":
+		return compute.ReLU2, nil
+	case "gelu":
+		return compute.GELU, nil
+	case "gelu_tanh":
+		return compute.GELUTanh, nil
+	}
+	return 0, fmt.Errorf("activation %q is not supported (relu, relu2, gelu, gelu_tanh)",
+		c.Activation)
 }
 
 // oneRotary is the rotary embedding that Rope describes.
@@ -194,16 +267,17 @@ func oneRotary(s *stage) ([]*layers.Rotary, error) {
 func (m *decoder) block(layer int, prefix string) decoderBlock {
 	c, opt := m.cfg, &m.opt
 	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
-	o := layers.AttentionOptions{Window: c.window(layer), Chunked: c.Chunked, Rotary: m.rotary[0],
+	o := layers.AttentionOptions{Window: c.window(layer), Chunked: c.Chunked,
 		Temperature: m.temperature, Eps: float32(c.NormEps)}
 	if opt.heads != nil {
 		heads = opt.heads(layer)
 	}
+	rotary := 0
 	if opt.rotaryOf != nil {
-		o.Rotary = nil
-		if i := opt.rotaryOf(layer); i >= 0 {
-			o.Rotary = m.rotary[i]
-		}
+		rotary = opt.rotaryOf(layer)
+	}
+	if rotary >= 0 && opt.positions == "" {
+		o.Rotary = m.rotary[rotary]
 	}
 	if opt.attn != nil {
 		opt.attn(layer, &o)
@@ -238,13 +312,27 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 			attn + cmp.Or(opt.output, "o_proj"), heads.Query * heads.Dim, c.OutBias}
 	}
 	y.attn = mix.attention
-	y.out = m.Row(mix.output, hidden, mix.width, mix.bias).Scaled(opt.residualMultiplier)
-	if opt.mlp != nil {
+	y.out = m.Row(mix.output, hidden, mix.width, mix.bias)
+	if y.attnPost == nil {
+		y.out.Scaled(opt.residualMultiplier)
+	}
+	switch first, second := opt.plainMLP[0], opt.plainMLP[1]; {
+	case opt.mlp != nil:
 		y.mlp = opt.mlp(m.stage, layer, prefix)
-	} else {
-		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, layers.GatedMLPOptions{
-			Activation: opt.activation, Bias: c.MLPBias, Fused: opt.fusedMLP,
-			Multiplier: opt.residualMultiplier})
+	case first != "":
+		mlp := m.MLP(prefix+first, prefix+second, hidden, c.IntermediateSize, opt.activation,
+			c.MLPBias)
+		if opt.xielu != "" {
+			mlp.XIELU(m.Loader, prefix+opt.xielu)
+		}
+		y.mlp = mlp
+	default:
+		o := layers.GatedMLPOptions{Activation: opt.activation, Bias: c.MLPBias,
+			Fused: opt.fusedMLP}
+		if y.mlpPost == nil {
+			o.Multiplier = opt.residualMultiplier
+		}
+		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, o)
 	}
 	if opt.end != nil {
 		y.end = opt.end(m.stage, layer, prefix)
@@ -261,12 +349,23 @@ func (m *decoder) blockNorm(prefix, module string) norm {
 }
 
 func (m *decoder) embed(x *layers.Tensor, b *compute.Batch) {
-	m.tokens.Lookup(x, b.Tokens)
+	if m.projectIn == nil {
+		m.tokens.Lookup(x, b.Tokens)
+	} else {
+		m.tokens.Lookup(&m.narrow, b.Tokens)
+		m.projectIn.Forward(x, &m.narrow)
+	}
 	if f := m.opt.embeddingMultiplier; f != 0 {
 		m.Multiply(x, f)
 	}
 	if m.opt.embedded != nil {
 		m.opt.embedded(x, b.Tokens)
+	}
+	if m.embedNorm != nil {
+		m.Copy(x, m.embedNorm.Forward(x))
+	}
+	if m.positions != nil {
+		m.positions.Add(x, b.Position, m.opt.offset)
 	}
 }
 
@@ -343,16 +442,26 @@ func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 	return nil
 }
 
-// add adds a block's output for what it reads to x, normalised if post is not nil.
+// add adds a block's output for what it reads to x. Unless post is nil, it normalises that output,
+// or the sum.
 func (m *decoder) add(x *layers.Tensor, block layers.Block, read *layers.Tensor, post norm) error {
-	if post == nil {
-		return block.Add(x, read)
+	if post == nil || m.opt.sums {
+		err := block.Add(x, read)
+		if n, ok := post.(*layers.LayerNorm); ok && err == nil {
+			n.InPlace(x)
+		}
+		return err
 	}
 	out, err := block.Forward(read)
-	if err == nil {
-		m.AddTo(x, post.Forward(out))
+	if err != nil {
+		return err
 	}
-	return err
+	out = post.Forward(out)
+	if f := m.opt.residualMultiplier; f != 0 {
+		m.Multiply(out, f)
+	}
+	m.AddTo(x, out)
+	return nil
 }
 
 // normed is x normalised, x itself without a norm.
@@ -367,4 +476,11 @@ func (m *decoder) logits(x *layers.Tensor) (*layers.Tensor, error) {
 	return m.head.Forward(m.final(x))
 }
 
-func (m *decoder) final(x *layers.Tensor) *layers.Tensor { return m.norm.Forward(x) }
+func (m *decoder) final(x *layers.Tensor) *layers.Tensor {
+	x = normed(m.norm, x)
+	if m.projectOut != nil {
+		m.projectOut.Forward(&m.narrow, x)
+		x = &m.narrow
+	}
+	return x
+}

@@ -13,6 +13,7 @@ import (
 type deepSeek struct {
 	*experts
 	latent layers.LatentOptions
+	scales *multipliers // MiniCPM's
 }
 
 // deepSeekV3 is DeepseekV3ForCausalLM (V3, R1, V3.1): latent attention, and experts chosen in
@@ -137,7 +138,7 @@ func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOption
 		scale *= m * m
 	}
 	o.Scale = float32(scale)
-	c.Family = &deepSeek{e, o}
+	c.Family = &deepSeek{experts: e, latent: o}
 }
 
 // readMixture reads a mixture as DeepSeek has it, behind layers that have none; d has the defaults,

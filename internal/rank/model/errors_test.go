@@ -71,7 +71,7 @@ func TestLoadErrors(t *testing.T) {
 		{"activation of Gemma", "gemma3-tiny", map[string]any{"hidden_activation": "gelu"}, 1,
 			[]string{`hidden_act "gelu"`, "gelu_tanh"}},
 		{"activation of OPT", "opt-tiny", map[string]any{"activation_function": "silu"}, 1,
-			[]string{`activation "silu"`, "relu, gelu, gelu_tanh"}},
+			[]string{`activation "silu"`, "relu, relu2, gelu, gelu_tanh"}},
 		{"shape of a matrix", "llama-tiny", map[string]any{"intermediate_size": 360}, 1,
 			[]string{`"model.layers.0.mlp.gate_proj.weight"`, "[352 128]", "[360 128]"}},
 		{"shape of the embedding", "llama-tiny", map[string]any{"vocab_size": 1000}, 1,

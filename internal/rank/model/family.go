@@ -18,6 +18,8 @@ type family struct {
 	encoder bool
 	// activationKey names the activation in config.json, "" is hidden_act.
 	activationKey string
+	// renamed are the names that fields have here by those that the class has, its attribute_map.
+	renamed map[string]string
 	// defaults are those of transformers' configuration class, for the fields that readCommon and
 	// read read.
 	defaults Config
@@ -56,7 +58,11 @@ func families() []*family {
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
 		gemma4Text(), gemma4Unified(),
 		llama4(),
-		bert(), roberta(), xlmRoberta(), modernBERT()}
+		bert(), roberta(), xlmRoberta(), modernBERT(), gpt2(),
+		phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(), nemotron(),
+		arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(), nanoChat(),
+		vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum(),
+		apertus()}
 }
 
 func familiesByType() map[string]*family {
@@ -86,7 +92,7 @@ func familyOf(c *Config) (*family, error) {
 	all := familiesByType()
 	for _, a := range c.Architectures {
 		for name, fam := range all {
-			has, classifies := fam.has(a)
+			has, classifies, headless := fam.has(a)
 			if !has || c.Architecture != "" {
 				continue
 			}
@@ -94,7 +100,7 @@ func familyOf(c *Config) (*family, error) {
 			if classifies {
 				c.Classifier = &Classifier{}
 			}
-			c.Headless = !fam.encoder && strings.HasSuffix(a, "Model")
+			c.Headless = headless
 			if all[c.ModelType] == nil {
 				c.ModelType = name
 			}
@@ -115,23 +121,27 @@ func familyOf(c *Config) (*family, error) {
 	return fam, nil
 }
 
-// has tells whether a class of transformers' is the family's, and whether it is a classifier. An
-// encoder is the same model under the head that predicts masked tokens, which is not computed.
-func (f *family) has(class string) (has, classifies bool) {
-	bare := "ForCausalLM"
-	if f.encoder {
-		bare = "Model"
+// has tells whether a class of transformers' is the family's, whether it is a classifier, and
+// whether it is a decoder without its head. An encoder is the same model under the head that
+// predicts masked tokens, which is not computed.
+func (f *family) has(class string) (has, classifies, headless bool) {
+	base := f.architecture
+	for _, end := range []string{"ForCausalLM", "LMHeadModel", "Model"} {
+		base = strings.TrimSuffix(base, end)
 	}
-	for _, end := range []string{"ForSequenceClassification", "Model"} {
-		if base, ok := strings.CutSuffix(class, end); ok {
-			// Gemma3TextForSequenceClassification is of Gemma3ForCausalLM.
-			return f.architecture == strings.TrimSuffix(base, "Text")+bare, end != "Model"
-		}
+	// Gemma3TextForSequenceClassification is of Gemma3ForCausalLM.
+	bare := func(end string) bool {
+		name, ok := strings.CutSuffix(class, end)
+		return ok && strings.TrimSuffix(name, "Text") == base
 	}
-	if base, ok := strings.CutSuffix(class, "ForMaskedLM"); ok && f.encoder {
-		return f.architecture == base+bare, false
+	switch {
+	case class == f.architecture, f.encoder && class == base+"ForMaskedLM":
+		return true, false, false
+	case bare("Model"):
+		return true, false, !f.encoder
 	}
-	return f.architecture == class, false
+	classifies = bare("ForSequenceClassification")
+	return classifies, classifies, false
 }
 
 // readAttention reads what all families with rotary embedding have. A headDim of 0 stands for

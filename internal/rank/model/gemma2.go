@@ -28,6 +28,19 @@ func gemma2() *family {
 		build: func(s *stage) (architecture, error) { return newDecoder(s, gemmaOptions(s)) }}
 }
 
+// vaultGemma is VaultGemmaForCausalLM: Gemma 2's layers without the norms behind both blocks.
+// Defaults: configuration_vaultgemma.py.
+func vaultGemma() *family {
+	fam := gemma2()
+	fam.modelType, fam.architecture = "vaultgemma", "VaultGemmaForCausalLM"
+	fam.build = func(s *stage) (architecture, error) {
+		opt := gemmaOptions(s)
+		opt.attnPost, opt.mlpPost = "", ""
+		return newDecoder(s, opt)
+	}
+	return fam
+}
+
 // gemma is what Gemma's configurations have beside Llama's.
 type gemma struct {
 	// QueryScalar is what scores are divided by the root of.
@@ -38,15 +51,17 @@ type gemma struct {
 
 func readGemma(f *checkpoint.Fields, scoreCap, logitCap float64) *gemma {
 	g := &gemma{QueryScalar: f.Number("query_pre_attn_scalar", 256, 0)}
-	limit := func(key string, def float64) float64 {
-		if f.Has(key) {
-			def = 0 // null is none
-		}
-		return f.Number(key, def, 0)
-	}
-	g.ScoreCap = limit("attn_logit_softcapping", scoreCap)
-	g.LogitCap = limit("final_logit_softcapping", logitCap)
+	g.ScoreCap = capOf(f, "attn_logit_softcapping", scoreCap)
+	g.LogitCap = capOf(f, "final_logit_softcapping", logitCap)
 	return g
+}
+
+// capOf reads what something is capped at; null is 0, for none.
+func capOf(f *checkpoint.Fields, key string, def float64) float64 {
+	if f.Has(key) {
+		def = 0
+	}
+	return f.Number(key, def, 0)
 }
 
 func gemmaOptions(s *stage) decoderOptions {

@@ -37,18 +37,10 @@ func readGPTNeoX(f *checkpoint.Fields, c *Config, d Config) {
 }
 
 func newGPTNeoX(s *stage) (architecture, error) {
-	c := s.cfg
-	activation, err := plainActivation(c)
-	if err != nil {
-		return nil, err
-	}
 	return newDecoder(s, decoderOptions{prefix: "gpt_neox.", embedding: "embed_in",
 		norm: "final_layer_norm", head: "embed_out", attention: "attention", output: "dense",
-		newNorm: biasedNorm, parallel: c.Family.(*neoX).Parallel,
-		qkv:      layers.QKVOptions{Fused: "query_key_value", PerHead: true},
-		attnNorm: "input_layernorm", mlpNorm: "post_attention_layernorm", ungated: true,
-		mlp: func(s *stage, _ int, prefix string) feedForward {
-			return s.MLP(prefix+"mlp.dense_h_to_4h", prefix+"mlp.dense_4h_to_h", c.HiddenSize,
-				c.IntermediateSize, activation, c.MLPBias)
-		}})
+		newNorm: biasedNorm, parallel: s.cfg.Family.(*neoX).Parallel,
+		qkv:      layers.QKVOptions{Fused: "query_key_value", Grouped: true},
+		attnNorm: "input_layernorm", mlpNorm: "post_attention_layernorm",
+		plainMLP: [...]string{"mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}})
 }

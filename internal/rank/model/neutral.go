@@ -31,7 +31,8 @@ func isNeutral(key string) bool {
 	if strings.Contains(key, "dropout") {
 		return true
 	}
-	for _, begin := range []string{"_", "unsloth", "initializer_", "output_", "mtp_"} {
+	for _, begin := range []string{"_", "unsloth", "initializer_", "output_", "mtp_",
+		"summary_"} {
 		if strings.HasPrefix(key, begin) {
 			return true
 		}
@@ -41,7 +42,8 @@ func isNeutral(key string) bool {
 
 var neutral = []string{
 	// Any configuration of transformers.
-	"auto_map", "cache_implementation", "chunk_size_feed_forward", "dtype", "finetuning_task",
+	"attn_implementation", "auto_map", "cache_implementation", "chunk_size_feed_forward",
+	"dtype", "finetuning_task",
 	"gradient_checkpointing", "id2label", "label2id", "name_or_path", "num_labels", "prefix",
 	"problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype",
 	"torchscript", "transformers_version", "use_cache", "pruned_heads", "model_max_length",
@@ -64,6 +66,9 @@ var neutral = []string{
 	// Phi 4's, always 1, and Cohere's and StarCoder's names for what all of theirs have.
 	"full_attn_mod", "interpolate_factor", "use_embedding_sharing", "use_gated_activation",
 	"use_parallel_block", "order_of_interleaved_layers", "attn_type_list",
+	// GPT-2's: its length again, and how its products are computed.
+	"n_ctx", "reorder_and_upcast_attn", "attention_softmax_in_fp32",
+	"scale_attention_softmax_in_fp32", "inference_runner", "validate_runner_input",
 	// ModernBERT's, for training and for libraries.
 	"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_prediction",
 	"sparse_pred_ignore_index", "decoder_bias",

@@ -112,6 +112,10 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 	case "default":
 	case "mrope": // of three positions, which in text are one
 		c.Rope.Type = "default"
+	case "dynamic": // the base grows with sequences that are longer than these
+		c.Rope.Type = "default"
+		c.MaxPositions = min(c.MaxPositions, r.Nullable("original_max_position_embeddings",
+			c.MaxPositions, 1, checkpoint.MaxDim))
 	case "linear":
 		c.Rope.Factor = required(r, "factor")
 	case "llama3":

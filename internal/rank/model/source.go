@@ -26,9 +26,11 @@ func (s checkpointSource) name(tensor string) string {
 			return base + old
 		}
 	}
-	if bare, ok := strings.CutPrefix(tensor, "model."); ok && !s.Checkpoint.Has(tensor) &&
-		s.Checkpoint.Has(bare) {
-		return bare
+	for _, prefix := range []string{"model.", "transformer."} {
+		if bare, ok := strings.CutPrefix(tensor, prefix); ok && !s.Checkpoint.Has(tensor) &&
+			s.Checkpoint.Has(bare) {
+			return bare
+		}
 	}
 	return tensor
 }

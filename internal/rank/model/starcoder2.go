@@ -1,9 +1,6 @@
 package model
 
 import (
-	"fmt"
-
-	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -26,32 +23,12 @@ func starcoder2() *family {
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			activation, err := plainActivation(s.cfg)
-			if err != nil {
-				return nil, err
-			}
-			return newDecoder(s, decoderOptions{newNorm: biasedNorm, ungated: true,
-				mlp: func(s *stage, _ int, prefix string) feedForward {
-					return s.MLP(prefix+"mlp.c_fc", prefix+"mlp.c_proj", s.cfg.HiddenSize,
-						s.cfg.IntermediateSize, activation, s.cfg.MLPBias)
-				}})
+			return newDecoder(s, decoderOptions{newNorm: biasedNorm,
+				plainMLP: [...]string{"mlp.c_fc", "mlp.c_proj"}})
 		}}
 }
 
 // biasedNorm is a LayerNorm with weight and bias.
 func biasedNorm(s *stage, module string) norm {
 	return s.LayerNorm(module, s.cfg.HiddenSize, float32(s.cfg.NormEps), layers.WeightAndBias)
-}
-
-// plainActivation is that of a feed-forward block without a gate.
-func plainActivation(c *Config) (compute.Activation, error) {
-	switch c.Activation {
-	case "relu":
-		return compute.ReLU, nil
-	case "gelu":
-		return compute.GELU, nil
-	case "gelu_tanh":
-		return compute.GELUTanh, nil
-	}
-	return 0, fmt.Errorf("activation %q is not supported (relu, gelu, gelu_tanh)", c.Activation)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/rank/model"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/checkpoint/checkpointtest"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 	"github.com/eagleray/eagleray/internal/rank/model/predictortest"
 )
@@ -146,6 +147,16 @@ func TestConfigVersions(t *testing.T) {
 			t.Errorf("%s: %d rows", name, len(got))
 		}
 	}
+}
+
+// TestBareNames reads GPT-2's tensors by the names that published checkpoints have.
+func TestBareNames(t *testing.T) {
+	const name = "gpt2"
+	dir := checkpointtest.Copy(t, variant(name).dir, `"transformer.`, `"`)
+	g, full := readVariant(t, name)
+	opt := cpu.Options{Threads: 1, DType: compute.Float32}
+	s := loadShard(t, fixture{dir: dir, config: "config.json"}, opt, layers.Group{Size: 1})
+	checkGoldens(t, s, &g.goldens, full, 1e-4, true)
 }
 
 // TestTurnedExperts reads Qwen3-VL's experts as transformers 4 stored them, each matrix turned.

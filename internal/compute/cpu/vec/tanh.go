@@ -1,5 +1,7 @@
 package vec
 
+import "github.com/eagleray/eagleray/internal/compute"
+
 // Constants of the approximation x/2·(1+tanh(√(2/π)·(x+0.044715·x³))), which is x·σ(z) with
 // z = x·(a+b·x²), a = 2·√(2/π) and b = 0.044715·a.
 const (
@@ -53,6 +55,26 @@ func (o *Ops) TanhCap(x []float32, limit float32) {
 		o.ExpSum(e[:n], 0)
 		for i, v := range e[:n] {
 			x[i] = limit * ((1 - v) / (1 + v))
+		}
+		x = x[n:]
+	}
+}
+
+// XIELU applies compute.XIELU to each element of x.
+func (o *Ops) XIELU(x []float32, a compute.XIELU) {
+	var e [tanhBlock]float32
+	for len(x) > 0 {
+		n := min(len(x), tanhBlock)
+		for i, v := range x[:n] {
+			e[i] = min(v, a.Eps)
+		}
+		o.ExpSum(e[:n], 0)
+		for i, v := range x[:n] {
+			bent := float32(a.Above*v) * v
+			if !(v > 0) {
+				bent = a.Below * (e[i] - 1 - v)
+			}
+			x[i] = float32(bent) + float32(a.Beta*v)
 		}
 		x = x[n:]
 	}

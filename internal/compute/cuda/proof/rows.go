@@ -138,6 +138,7 @@ var activations = [...]func(float64) float64{
 	compute.GELU:     gelu,
 	compute.GELUTanh: geluTanh,
 	compute.SiLU:     silu,
+	compute.ReLU2:    func(x float64) float64 { return max(x, 0) * max(x, 0) },
 }
 
 func activate(s *subject, rows, width int) {

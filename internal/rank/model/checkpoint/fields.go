@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,9 @@ type Fields struct {
 	where string // prefix of the field names in messages, such as "rope_scaling."
 	raw   map[string]json.RawMessage
 	asked map[string]bool // keys that were asked for, there or not
-	err   error
+	// renamed are the names that fields had, by those that they have.
+	renamed map[string]string
+	err     error
 }
 
 // ReadFields reads the object.
@@ -42,7 +45,20 @@ func ReadFields(raw []byte) (*Fields, error) {
 // Fail keeps an error about a key, of a kind: ErrMalformed or ErrUnsupported.
 func (f *Fields) Fail(kind error, key, format string, args ...any) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s%s %s", kind, f.where, key, fmt.Sprintf(format, args...))
+		f.err = fmt.Errorf("%w: %s%s %s", kind, f.where, cmp.Or(f.renamed[key], key),
+			fmt.Sprintf(format, args...))
+	}
+}
+
+// Rename gives fields other names, of which messages say the old ones. A field that is there by
+// both has the value of the old one.
+func (f *Fields) Rename(names map[string]string) {
+	f.renamed = map[string]string{}
+	for old, key := range names {
+		if v, ok := f.raw[old]; ok {
+			f.raw[key], f.renamed[key] = v, old
+			delete(f.raw, old)
+		}
 	}
 }
 

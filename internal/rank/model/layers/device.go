@@ -88,10 +88,10 @@ type Device interface {
 	AddBias(x *Tensor, bias compute.Memory)
 	Scale(x *Tensor, factor float32)
 	ScaleRows(x, factors *Tensor)
-	// Activate applies ReLU, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap makes
-	// each v limit·tanh(v/limit). GatedProduct makes dst what a gating makes of the product of
-	// x with w, plus bias unless that is nil, in which gate and up lie side by side: they may lie
-	// in both. Only products with next read dst.
+	// Activate applies ReLU, ReLU2, GELU or GELUTanh to x, Sigmoid the logistic function; TanhCap
+	// makes each v limit·tanh(v/limit). GatedProduct makes dst what a gating makes of the product
+	// of x with w, plus bias unless that is nil, in which gate and up lie side by side: they may
+	// lie in both. Only products with next read dst.
 	Activate(a compute.Activation, x *Tensor)
 	Sigmoid(x *Tensor)
 	TanhCap(x *Tensor, limit float32)

@@ -9,6 +9,7 @@ import (
 type Head struct {
 	*rank
 	weight compute.Weight
+	bias   compute.Memory // nil for none
 	vocab  int
 	// share is the number of entries that each rank sends, the last one's padded.
 	share int
@@ -25,6 +26,8 @@ type HeadOptions struct {
 	// Multiplier is what they are multiplied by, 0 is 1; Cap, if positive, caps them after it: each
 	// v becomes Cap·tanh(v/Cap).
 	Multiplier, Cap float32
+	// Bias is the module that has a bias, "" for none.
+	Bias string
 }
 
 // Head makes the layer of a module of vocab by in features, which may be the token embedding.
@@ -36,6 +39,10 @@ func (l *Loader) Head(module string, vocab, in int, opt HeadOptions) *Head {
 	before := l.bytes
 	y := &Head{rank: l.rank, weight: l.weightIn(l.outside(), 1, p), vocab: vocab, share: share,
 		opt: opt}
+	if opt.Bias != "" {
+		p.module = opt.Bias
+		y.bias = l.bias(p)
+	}
 	l.head = l.bytes - before
 	return y
 }
@@ -60,12 +67,12 @@ func (y *Head) multiply(x *Tensor) (*Tensor, error) {
 	n, width := x.Rows, y.weight.Out()
 	if y.group.Size == 1 {
 		y.dev.Resize(&y.logits, n, y.vocab)
-		y.weight.Product(y.logits.All(), x.All(), nil)
+		y.weight.Product(y.logits.All(), x.All(), y.bias)
 		return &y.logits, nil
 	}
 	// Every rank sends rows of the same length.
 	y.dev.Resize(&y.part, n, y.share)
-	y.weight.Product(y.part.Columns(0, width), x.All(), nil)
+	y.weight.Product(y.part.Columns(0, width), x.All(), y.bias)
 	var all *Tensor
 	if y.group.Rank == 0 {
 		all = &y.gathered

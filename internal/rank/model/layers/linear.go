@@ -1,6 +1,10 @@
 package layers
 
-import "github.com/eagleray/eagleray/internal/compute"
+import (
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/compute"
+)
 
 // Linear is y = x·Wᵀ + b for a module that every rank holds whole.
 type Linear struct {
@@ -60,9 +64,10 @@ type QKVOptions struct {
 	// Modules are those of queries, keys and values; none is q_proj, k_proj and v_proj.
 	Modules [3]string
 	// Fused is the module in which queries, keys and values stand one after the other; "" is
-	// Modules. PerHead says that they do so head by head.
+	// Modules. Grouped says that they do so by key head: the query heads that read it, it, and its
+	// value head.
 	Fused   string
-	PerHead bool
+	Grouped bool
 	// Interleaved is how many dimensions of each query and key head are turned in pairs of
 	// neighbours. They are reordered when they are read, the first of each pair before the second
 	// ones: so every head is turned in halves, and what a query finds is the same.
@@ -82,32 +87,30 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 	}
 	q, k, v := l.columnPart(prefix+modules[0], h.Query*h.Dim, in),
 		l.kvPart(prefix+modules[1], h, in), l.kvPart(prefix+modules[2], h, in)
-	parts := []part{q, k, v}
-	if opt.QueryAlone {
-		parts = parts[:1]
-	}
-	own := l.local(h).Query
-	first := l.group.Rank * own
+	queries, keys, values := []part{q}, []part{k}, []part{v}
+	var gates []part
 	switch total := (h.Query + 2*h.KV) * h.Dim; {
-	case opt.PerHead:
-		parts = headPart(prefix+opt.Fused, h.Query, in, h.Dim, h.Dim, h.Dim).of(first, own)
+	case opt.Grouped:
+		of := h.Query / h.KV
+		queries, keys, values = q.spread(prefix+opt.Fused, of*h.Dim, (of+2)*h.Dim, 0),
+			k.spread(prefix+opt.Fused, h.Dim, (of+2)*h.Dim, of*h.Dim),
+			v.spread(prefix+opt.Fused, h.Dim, (of+2)*h.Dim, (of+1)*h.Dim)
 	case opt.Fused != "":
-		parts = []part{q.within(prefix+opt.Fused, 0, total),
-			k.within(prefix+opt.Fused, q.rows, total),
-			v.within(prefix+opt.Fused, q.rows+k.rows, total)}
+		queries[0] = q.within(prefix+opt.Fused, 0, total)
+		keys[0] = k.within(prefix+opt.Fused, q.rows, total)
+		values[0] = v.within(prefix+opt.Fused, q.rows+k.rows, total)
+	case opt.Gated:
+		queries, gates = q.spread(prefix+modules[0], h.Dim, 2*h.Dim, 0),
+			q.spread(prefix+modules[0], h.Dim, 2*h.Dim, h.Dim)
 	}
 	if opt.Interleaved > 0 {
-		var turned []part
-		for _, p := range parts[:2] {
-			turned = append(turned, p.deinterleaved(h.Dim, opt.Interleaved)...)
-		}
-		parts = append(turned, parts[2])
+		queries, keys = deinterleaved(queries, h.Dim, opt.Interleaved),
+			deinterleaved(keys, h.Dim, opt.Interleaved)
 	}
-	if opt.Gated {
-		both := headPart(prefix+"q_proj", h.Query, in, h.Dim, h.Dim).of(first, own)
-		parts = append(append(both[:own:own], k, v), both[own:]...)
+	if opt.QueryAlone {
+		keys, values = nil, nil
 	}
-	return l.column(&l.qkv, opt.Bias, parts...)
+	return l.column(&l.qkv, opt.Bias, slices.Concat(queries, keys, values, gates)...)
 }
 
 // headRows is a module whose rows are those of heads, of each head some of one kind after those
@@ -144,11 +147,34 @@ func (h headRows) of(first, heads int) (list []part) {
 	return list
 }
 
+// spread is the same rows of a part in another module, where every so many of them stand together,
+// behind from rows of their stretch, which is as long as each says.
+func (p part) spread(module string, together, each, from int) (list []part) {
+	total := p.rows / together * each
+	for lo := p.rowLo; lo < p.rowHi; {
+		one := p
+		hi := min((lo/together+1)*together, p.rowHi)
+		one.module, one.rows = module, total
+		one.rowLo = lo/together*each + from + lo%together
+		one.rowHi = one.rowLo + hi - lo
+		list, lo = append(list, one), hi
+	}
+	return list
+}
+
 // within is the same rows of a part in another module of total rows, where they begin at from.
 func (p part) within(module string, from, total int) part {
 	p.module, p.rows = module, total
 	p.rowLo, p.rowHi = p.rowLo+from, p.rowHi+from
 	return p
+}
+
+// deinterleaved is that of several parts.
+func deinterleaved(parts []part, dim, turned int) (list []part) {
+	for _, p := range parts {
+		list = append(list, p.deinterleaved(dim, turned)...)
+	}
+	return list
 }
 
 // deinterleaved is the part's rows, of heads of dim, with the even ones of the first turned rows of

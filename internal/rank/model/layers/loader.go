@@ -49,6 +49,8 @@ type Loader struct {
 	strict bool
 	// scaled says that attentions store keys and values with the checkpoint's scales.
 	scaled bool
+	// conv1D says that the plain weights of layers' modules are [in][out].
+	conv1D bool
 	// store, unless it is nil, has what an earlier load made. entries are what was made by this
 	// one, but for their parts: made says that some of it was not in the store.
 	store   Store
@@ -194,6 +196,10 @@ func (l *Loader) Footprint() Footprint {
 // embeddings are looked up, and those of them that are the output head's.
 func (l *Loader) Bytes() (read, head int64) { return l.bytes, l.head }
 
+// Conv1D says that plain weights of layers' modules are stored as transformers' Conv1D has them,
+// [in][out].
+func (l *Loader) Conv1D() { l.conv1D = true }
+
 // Enter says that the layers that run next are those of the model's layer.
 func (l *Loader) Enter(layer int) {
 	l.within = status.Within{Layer: layer}
@@ -267,6 +273,8 @@ type part struct {
 	// turned says that the rank multiplies by the rectangle transposed: its rows are input
 	// features.
 	turned bool
+	// conv1D says that its weight, where it is plain, is stored [cols][rows].
+	conv1D bool
 	// stack is where the module is stored with those of other experts; nil for a tensor of its own.
 	stack *stack
 }
@@ -293,6 +301,8 @@ func (p part) in(s stack) part {
 func (p part) tensor() (name string, shape []int) {
 	s := p.stack
 	switch {
+	case s == nil && p.conv1D:
+		return p.module + ".weight", []int{p.cols, p.rows}
 	case s == nil:
 		return p.module + ".weight", []int{p.rows, p.cols}
 	case s.transposed:
@@ -306,6 +316,9 @@ func (p part) source(dtype compute.DType, data []byte) compute.Source {
 	size := dtype.Size()
 	r := compute.Source{DType: dtype, Data: data, Rows: p.rows, Cols: p.cols,
 		RowLo: p.rowLo, RowHi: p.rowHi, ColLo: p.colLo, ColHi: p.colHi}
+	if p.conv1D {
+		r.RowStride, r.ColStride = 1, p.rows
+	}
 	if s := p.stack; s != nil {
 		one, first := s.rows*p.cols*size, s.first*p.cols*size
 		r.RowStride, r.ColStride = s.step*p.cols, 1
@@ -332,9 +345,16 @@ func whole(module string, rows, cols int) part {
 	return part{module: module, rows: rows, cols: cols, rowHi: rows, colHi: cols}
 }
 
+// ofLayer is all of a module of a layer.
+func (l *Loader) ofLayer(module string, rows, cols int) part {
+	p := whole(module, rows, cols)
+	p.conv1D = l.conv1D
+	return p
+}
+
 // columnPart is the rank's share of a module's output features.
 func (l *Loader) columnPart(module string, rows, cols int) part {
-	p := whole(module, rows, cols)
+	p := l.ofLayer(module, rows, cols)
 	n := rows / l.group.Size
 	p.rowLo, p.rowHi = l.group.Rank*n, (l.group.Rank+1)*n
 	return p
@@ -342,7 +362,7 @@ func (l *Loader) columnPart(module string, rows, cols int) part {
 
 // rowPart is the rank's share of a module's input features.
 func (l *Loader) rowPart(module string, rows, cols int) part {
-	p := whole(module, rows, cols)
+	p := l.ofLayer(module, rows, cols)
 	n := cols / l.group.Size
 	p.colLo, p.colHi = l.group.Rank*n, (l.group.Rank+1)*n
 	return p
@@ -351,7 +371,7 @@ func (l *Loader) rowPart(module string, rows, cols int) part {
 // kvPart is the rank's key or value heads; with more ranks than heads, neighbours hold the same
 // one.
 func (l *Loader) kvPart(module string, h Heads, cols int) part {
-	p := whole(module, h.KV*h.Dim, cols)
+	p := l.ofLayer(module, h.KV*h.Dim, cols)
 	first := l.group.Rank * h.KV / l.group.Size
 	p.rowLo, p.rowHi = first*h.Dim, (first+l.local(h).KV)*h.Dim
 	return p

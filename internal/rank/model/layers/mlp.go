@@ -2,6 +2,8 @@ package layers
 
 import (
 	"cmp"
+	"errors"
+	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
 )
@@ -20,21 +22,19 @@ type GatedMLPOptions struct {
 	// Activation is SiLU, GELU or GELUTanh.
 	Activation compute.Activation
 	Bias       bool
-	// Fused is the module in which gate and up stand one after the other; "" is gate_proj and
-	// up_proj.
+	// Fused is the module in which gate and up stand one after the other; "" is Gate and Up.
 	Fused string
-	// Down is the module of the projection back, "" is down_proj.
-	Down string
+	// Gate, Up and Down are the modules of the projections, "" is gate_proj, up_proj and down_proj.
+	Gate, Up, Down string
 	// Multiplier is what the output is multiplied by; 0 is 1.
 	Multiplier float32
 }
 
-// GatedMLP makes the block under prefix, modules gate_proj, up_proj and down_proj, of hidden outer
-// and inner inner features.
+// GatedMLP makes the block under prefix, of hidden outer and inner inner features.
 func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions) *GatedMLP {
 	l.widen(&l.gated, inner/l.group.Size)
-	gate, up := l.columnPart(prefix+"gate_proj", inner, hidden),
-		l.columnPart(prefix+"up_proj", inner, hidden)
+	gate := l.columnPart(prefix+cmp.Or(opt.Gate, "gate_proj"), inner, hidden)
+	up := l.columnPart(prefix+cmp.Or(opt.Up, "up_proj"), inner, hidden)
 	if opt.Fused != "" {
 		gate, up = gate.within(prefix+opt.Fused, 0, 2*inner), up.within(prefix+opt.Fused, inner,
 			2*inner)
@@ -72,7 +72,15 @@ type MLP struct {
 	*rank
 	first      *ColumnLinear
 	activation compute.Activation
+	xielu      compute.XIELU
+	curved     curved // nil for an activation without numbers
 	second     *RowLinear
+}
+
+// curved is a device that has activations whose numbers are learned.
+type curved interface {
+	// XIELU applies one to x.
+	XIELU(a compute.XIELU, x *Tensor)
 }
 
 // MLP makes the block of the modules first and second, of hidden outer and inner inner features.
@@ -83,6 +91,36 @@ func (l *Loader) MLP(first, second string, hidden, inner int, a compute.Activati
 		second: l.Row(second, hidden, inner, bias)}
 }
 
+// XIELU gives the block the activation whose numbers the checkpoint has under a module.
+func (y *MLP) XIELU(l *Loader, module string) *MLP {
+	beta := l.number(module+".beta", nil, 0.5)
+	y.xielu = compute.XIELU{Beta: beta, Eps: l.number(module+".eps", nil, -1e-6),
+		Above: softplus(l.number(module+".alpha_p", []int{1}, 0)),
+		Below: beta + softplus(l.number(module+".alpha_n", []int{1}, 0))}
+	var ok bool
+	if y.curved, ok = l.dev.(curved); !ok && l.scale == nil {
+		l.fail(errors.New("the activation xielu is not computed on this device: CPUs have it"))
+	}
+	return y
+}
+
+// number is the one element of a tensor. Without a shape it may be missing, and is def.
+func (l *Loader) number(tensor string, shape []int, def float32) float32 {
+	if shape == nil && !l.src.Has(tensor) {
+		return def
+	}
+	if stored := l.Shape(tensor); stored != nil {
+		shape = stored
+	}
+	if v := l.floats(tensor, shape, 0, 1); v != nil {
+		return v[0]
+	}
+	return def
+}
+
+// softplus is ln(1+eˣ).
+func softplus(x float32) float32 { return float32(math.Log1p(math.Exp(float64(x)))) }
+
 // Forward returns the block's output for x.
 func (y *MLP) Forward(x *Tensor) (*Tensor, error) { return y.second.Forward(y.middle(x)) }
 
@@ -91,6 +129,10 @@ func (y *MLP) Add(residual, x *Tensor) error { return y.second.Add(residual, y.m
 
 func (y *MLP) middle(x *Tensor) *Tensor {
 	inner := y.first.Forward(x)
+	if y.curved != nil {
+		y.curved.XIELU(y.xielu, inner)
+		return inner
+	}
 	y.dev.Activate(y.activation, inner)
 	return inner
 }

@@ -26,6 +26,12 @@ func (l *Loader) ShiftedRMSNorm(module string, width int, eps float32) *RMSNorm 
 	return &RMSNorm{rank: l.rank, weight: l.shifted(module+".weight", width), eps: eps}
 }
 
+// UnweightedRMSNorm is RMSNorm of width features without weights.
+func (l *Loader) UnweightedRMSNorm(width int, eps float32) *RMSNorm {
+	l.widen(&l.normed, width)
+	return &RMSNorm{rank: l.rank, weight: l.constant(width, 1), eps: eps}
+}
+
 // shifted reads a tensor of n elements and adds 1 to each.
 func (l *Loader) shifted(tensor string, n int) compute.Memory {
 	v := l.floats(tensor, []int{n}, 0, n)
@@ -76,20 +82,26 @@ const (
 	NotAffine Affine = iota
 	WeightOnly
 	WeightAndBias
+	// ShiftedAndBias is weights that the checkpoint has without the 1 that is added to each.
+	ShiftedAndBias
 )
 
 // LayerNorm makes the layer of a module of width features.
 func (l *Loader) LayerNorm(module string, width int, eps float32, affine Affine) *LayerNorm {
 	l.widen(&l.normed, width)
 	y := &LayerNorm{rank: l.rank, eps: eps}
-	if affine == NotAffine {
+	switch affine {
+	case NotAffine:
 		y.weight = l.constant(width, 1)
-	} else {
+	case ShiftedAndBias:
+		y.weight = l.shifted(module+".weight", width)
+	default:
 		y.weight = l.vector(module+".weight", width, 0, width)
 	}
-	if affine == WeightAndBias {
+	switch affine {
+	case WeightAndBias, ShiftedAndBias:
 		y.bias = l.vector(module+".bias", width, 0, width)
-	} else {
+	default:
 		y.bias = l.constant(width, 0)
 	}
 	return y

@@ -107,6 +107,9 @@ func weightKey(s Scheme, chunks int, parts []part) string {
 		if p.turned {
 			b.WriteString(" turned")
 		}
+		if p.conv1D {
+			b.WriteString(" of [in][out]")
+		}
 		if p.stack != nil {
 			fmt.Fprintf(&b, " of %+v", *p.stack)
 		}
