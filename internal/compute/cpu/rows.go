@@ -149,7 +149,8 @@ func (t *rowTask) Do(chunk, _ int) {
 				t.dst[r*t.ld+h] = v.Dot(head, head)
 			}
 		case opNormAcross:
-			normAcross(t.dst[r*t.ld:r*t.ld+w], t.a, t.x[r*t.ldx:r*t.ldx+t.heads], t.headDim, t.eps)
+			x := t.dst[r*t.ld : r*t.ld+w]
+			v.ScaleWeight(x, x, t.a, acrossFactor(t.x[r*t.ldx:r*t.ldx+t.heads], t.headDim, t.eps))
 		case opHeads:
 			half := t.rot / 2
 			cos, sin := t.a[r*2*half:r*2*half+half], t.a[r*2*half+half:r*2*half+2*half]
@@ -384,16 +385,14 @@ func (d *Device) NormAcross(x compute.View, weight compute.Memory, squares compu
 	t.run()
 }
 
-func normAcross(x, weight, squares []float32, headDim int, eps float32) {
+// acrossFactor is the reciprocal of the root mean square of heads with the given sums of squares.
+func acrossFactor(squares []float32, headDim int, eps float32) float32 {
 	sum := float32(0)
 	for _, s := range squares {
 		sum += s
 	}
 	n := float32(len(squares) * headDim)
-	f := float32(1 / math.Sqrt(float64(sum/n+eps)))
-	for i := range x {
-		x[i] = float32(x[i]*f) * weight[i]
-	}
+	return float32(1 / math.Sqrt(float64(sum/n+eps)))
 }
 
 // WriteCache stores the keys and values of k's and v's rows in the layer: row r goes to slots[r],

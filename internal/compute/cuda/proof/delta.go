@@ -11,15 +11,15 @@ import (
 // deltaCases are of the gated delta rule.
 func deltaCases() (list []Case) {
 	for _, c := range []struct {
-		args compute.DeltaArgs
+		args compute.Recurrence
 		cost Cost
 	}{
-		{compute.DeltaArgs{KeyHeads: 2, ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4}, Small},
-		{compute.DeltaArgs{KeyHeads: 1, ValueHeads: 1, KeyDim: 8, ValueDim: 8, Kernel: 1}, Full},
-		{compute.DeltaArgs{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 128, Kernel: 4},
+		{compute.Recurrence{KeyHeads: 2, ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4}, Small},
+		{compute.Recurrence{KeyHeads: 1, ValueHeads: 1, KeyDim: 8, ValueDim: 8, Kernel: 1}, Full},
+		{compute.Recurrence{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 128, Kernel: 4},
 			Full},
 	} {
-		a := c.args
+		a := compute.DeltaArgs{Recurrence: c.args}
 		list = append(list, Case{Name: fmt.Sprintf("delta rule, %d/%d heads of %d/%d, kernel %d",
 			a.KeyHeads, a.ValueHeads, a.KeyDim, a.ValueDim, a.Kernel), cost: c.cost,
 			Kernels: []kernels.ID{kernels.Delta}, run: func(s *subject) { delta(s, a) }})
