@@ -111,6 +111,15 @@ OPT = {
     "max_position_embeddings": 96,
 }
 
+GRANITE4 = {
+    "tie_word_embeddings": True,
+    "shared_intermediate_size": 24,
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 2.0,
+    "residual_multiplier": 0.6,
+}
+
 VARIANTS = {
     "mistral-window": Variant(
         "Mistral",
@@ -443,6 +452,30 @@ VARIANTS |= {
             {"norm_topk_prob": False},
             {"first_k_dense_replace": 0},
             {"max_window_layers": 3},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    # Mamba-2 beside attention without rotary embedding, one group of heads over all ranks.
+    "granite4-hybrid": Variant(
+        "GraniteMoeHybrid",
+        {
+            **shape(32, 16, 3, 4, 2, 131),
+            **GRANITE4,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "mamba_n_heads": 8,
+            "mamba_d_state": 16,
+        },
+        (
+            {"position_embedding_type": "rope"},
+            {"layer_types": ["mamba", "mamba", "attention"]},
+            {"residual_multiplier": 1.0},
+            {"mamba_d_conv": 2},
+            {"mamba_conv_bias": False},
+            {"num_local_experts": 0},
+            {"rms_norm_eps": 0.5},
         ),
         smooth=False,
         old=False,

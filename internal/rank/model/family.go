@@ -33,9 +33,9 @@ type family struct {
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
 	// intermediate_size alone.
 	widths func(c *Config) []width
-	// cache is what a layer of the whole model keeps; nil is keys and values of
-	// KVHeads heads of HeadDim, in the layer's window.
-	cache func(c *Config, layer int) compute.CacheLayer
+	// cache is what a layer of the whole model keeps, of each block that keeps something; nil is
+	// keys and values of KVHeads heads of HeadDim, in the layer's window.
+	cache func(c *Config, layer int) []compute.CacheLayer
 }
 
 // width is a number of features, by its name in config.json.
@@ -51,7 +51,7 @@ func families() []*family {
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
-		bert(), roberta(), xlmRoberta(), modernBERT()}
+		graniteMoEHybrid(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {

@@ -12,6 +12,7 @@ func granite() *family {
 		defaults: llama().defaults,
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			c.Family = readMultipliers(f, c, d)
+			readWindows(f, c, 0, noLayer)
 			c.MLPBias = f.Flag("mlp_bias", false)
 		},
 		build: func(s *stage) (architecture, error) {
@@ -23,7 +24,6 @@ func granite() *family {
 func readMultipliers(f *checkpoint.Fields, c *Config, d Config) *multipliers {
 	readBiasedAttention(f, c, d, 0)
 	readRope(f, c)
-	readWindows(f, c, 0, noLayer)
 	return &multipliers{Embedding: f.Number("embedding_multiplier", 1, 0),
 		Attention: f.Number("attention_multiplier", 1, 0),
 		Residual:  f.Number("residual_multiplier", 1, 0),
