@@ -128,11 +128,13 @@ const (
 	GELUTanh
 	// SiLU is x·σ(x), σ being the logistic function.
 	SiLU
+	// ReLU2 is max(x, 0)².
+	ReLU2
 )
 
 // String names the activation as config.json does.
 func (a Activation) String() string {
-	return [...]string{"relu", "gelu", "gelu_tanh", "silu"}[a]
+	return [...]string{"relu", "gelu", "gelu_tanh", "silu", "relu2"}[a]
 }
 
 // Batch is what one step computes, row by row. All slices belong to the caller; a step only reads

@@ -290,8 +290,8 @@ type Routing struct {
 	Factor float32
 }
 
-// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, then down, which
-// sums in chunks. Biases are nil for none.
+// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, or up alone, then
+// down, which sums in chunks. Biases are nil for none.
 type Expert struct {
 	GateUp, Down         Weight
 	GateUpBias, DownBias Memory
@@ -299,10 +299,11 @@ type Expert struct {
 
 // Gating is what a gated block makes of gate and up: Activation(gate)·up, the activation being SiLU
 // or GELUTanh. With a Limit it is GPT-OSS's: g·σ(1.702·g)·(u+1), g being the gate, at most Limit,
-// and u up, between -Limit and Limit.
+// and u up, between -Limit and Limit. Ungated, it is Activation(up), which is there alone.
 type Gating struct {
 	Activation Activation
 	Limit      float32
+	Ungated    bool
 }
 
 // String says the activation, and the limit.

@@ -23,6 +23,7 @@ const (
 	opRelu
 	opGelu
 	opGeluTanh
+	opRelu2
 	opScale
 	opTanhCap
 	opScaleRows
@@ -124,6 +125,10 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.GeluErf(t.dst[r*w : r*w+w])
 		case opGeluTanh:
 			v.GeluTanh(t.dst[r*w : r*w+w])
+		case opRelu2:
+			x := t.dst[r*w : r*w+w]
+			v.Relu(x)
+			v.Mul(x, x)
 		case opScale:
 			v.Scale(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.eps)
 		case opTanhCap:
@@ -220,8 +225,15 @@ func (d *Device) AddBias(x *compute.Tensor, bias compute.Memory) {
 
 // GatedProduct makes dst what a gating makes of the product of x with w, plus bias unless that is
 // nil, in which gate and up lie side by side: they may lie in both. dst is for products with next.
+// What is ungated lies in dst alone.
 func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w compute.Weight,
 	x compute.View, bias compute.Memory, next compute.Weight) {
+	if g.Ungated {
+		d.Resize(dst, x.Rows, w.Out())
+		w.Product(dst.All(), x, bias)
+		d.Activate(g.Activation, dst)
+		return
+	}
 	m, one := w.(*weight)
 	n, then := next.(*weight)
 	if !one || !then || bias != nil || g.Limit > 0 || !m.Gates(x.Rows) || !n.TakesBlocks(x.Rows) {
@@ -300,7 +312,7 @@ func (d *Device) TanhCap(x *compute.Tensor, limit float32) {
 func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
 	t := &d.rows
 	t.of([...]rowOp{compute.ReLU: opRelu, compute.GELU: opGelu,
-		compute.GELUTanh: opGeluTanh}[a], x)
+		compute.GELUTanh: opGeluTanh, compute.ReLU2: opRelu2}[a], x)
 	t.run()
 }
 

@@ -11,6 +11,7 @@ import (
 // What the kernels activate and gate apply.
 const (
 	kindSiLU    = 3
+	kindReLU2   = 7
 	kindSigmoid = 4
 	kindTanhCap = 5
 	kindClamped = 6
@@ -19,7 +20,7 @@ const (
 // kindOf is how kernels name an activation.
 func kindOf(a compute.Activation) int32 {
 	return [...]int32{compute.ReLU: 0, compute.GELU: 1, compute.GELUTanh: 2,
-		compute.SiLU: kindSiLU}[a]
+		compute.SiLU: kindSiLU, compute.ReLU2: kindReLU2}[a]
 }
 
 // rowBlock is how many threads a block that has a row has.

@@ -45,8 +45,8 @@ type Config struct {
 
 	// NormEps is the epsilon of the norms.
 	NormEps float64
-	// Activation is silu, relu, gelu (the exact one) or gelu_tanh; other spellings of these are
-	// normalised.
+	// Activation is silu, relu, relu2, gelu (the exact one) or gelu_tanh; other spellings of these
+	// are normalised.
 	Activation    string
 	TieEmbeddings bool
 
@@ -194,8 +194,8 @@ func readActivation(f *checkpoint.Fields, key, def string) string {
 	switch name := f.Text(key, def); name {
 	case "silu", "swish":
 		return "silu"
-	case "relu":
-		return "relu"
+	case "relu", "relu2":
+		return name
 	case "gelu", "gelu_python":
 		return "gelu"
 	case "gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh":

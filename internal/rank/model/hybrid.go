@@ -47,13 +47,9 @@ func (h *hybrid) readSteps(f *checkpoint.Fields, heads string) {
 	}
 }
 
-// readTypes reads layer_types: which layers have a mixer, by default all. Models without attention
-// are other families.
+// readTypes reads layer_types: which layers have a mixer, by default all.
 func (h *hybrid) readTypes(f *checkpoint.Fields, c *Config) {
 	types := f.Texts("layer_types")
-	if types == nil {
-		types = f.Texts("layers_block_type")
-	}
 	if types == nil {
 		types = slices.Repeat([]string{"mamba"}, c.Layers)
 	}
@@ -71,8 +67,13 @@ func (h *hybrid) readTypes(f *checkpoint.Fields, c *Config) {
 			f.Fail(checkpoint.ErrUnsupported, "layer_types", "has %s", checkpoint.Short(kind))
 		}
 	}
+	h.attends(f, "layer_types")
+}
+
+// attends refuses a model without attention: such ones are other families.
+func (h *hybrid) attends(f *checkpoint.Fields, key string) {
 	if !slices.Contains(h.scans, false) {
-		f.Fail(checkpoint.ErrUnsupported, "layer_types", "has no attention")
+		f.Fail(checkpoint.ErrUnsupported, key, "has no attention")
 	}
 }
 

@@ -52,6 +52,9 @@ func plainActivation(c *Config) (compute.Activation, error) {
 		return compute.GELU, nil
 	case "gelu_tanh":
 		return compute.GELUTanh, nil
+	case "relu2":
+		return compute.ReLU2, nil
 	}
-	return 0, fmt.Errorf("activation %q is not supported (relu, gelu, gelu_tanh)", c.Activation)
+	return 0, fmt.Errorf("activation %q is not supported (relu, relu2, gelu, gelu_tanh)",
+		c.Activation)
 }

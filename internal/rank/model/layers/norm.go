@@ -26,6 +26,16 @@ func (l *Loader) ShiftedRMSNorm(module string, width int, eps float32) *RMSNorm 
 	return &RMSNorm{rank: l.rank, weight: l.shifted(module+".weight", width), eps: eps}
 }
 
+// ScaledRMSNorm is RMSNorm with what it returns multiplied by a factor.
+func (l *Loader) ScaledRMSNorm(module string, width int, eps, factor float32) *RMSNorm {
+	l.widen(&l.normed, width)
+	v := l.floats(module+".weight", []int{width}, 0, width)
+	for i := range v {
+		v[i] *= factor
+	}
+	return &RMSNorm{rank: l.rank, weight: l.upload(v), eps: eps}
+}
+
 // shifted reads a tensor of n elements and adds 1 to each.
 func (l *Loader) shifted(tensor string, n int) compute.Memory {
 	v := l.floats(tensor, []int{n}, 0, n)
