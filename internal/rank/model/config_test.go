@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -132,6 +133,26 @@ func TestDefaults(t *testing.T) {
 				delta: layers.DeltaOptions{KeyHeads: 16, ValueHeads: 32, KeyDim: 128,
 					ValueDim: 128, Kernel: 4, Eps: 1e-6},
 				linear: slices.Repeat([]bool{true, true, true, false}, 12)}},
+		"nemotron_h": {Architecture: "NemotronHForCausalLM", VocabSize: 131072, HiddenSize: 4096,
+			IntermediateSize: 21504, Layers: 4, Heads: 32, KVHeads: 8, HeadDim: 128,
+			MaxPositions: 4096, NormEps: 1e-5, Activation: "relu2", Windows: windows(4, 4, 0),
+			BOS: 1, EOS: []int{2}, Family: &nemotron{
+				experts: &experts{Count: 8, Inner: 7688, Shared: 7688, Step: 1,
+					Routing: compute.Routing{PerToken: 2, Normalise: true, Sigmoid: true,
+						Groups: 1, TopGroups: 1, Best: 2, Factor: 1}},
+				blocks: []nemotronLayer("ME*-"), hybrid: hybrid{
+					mamba: layers.MambaOptions{Heads: 128, Dim: 64, Groups: 8, State: 128,
+						Kernel: 4, Bias: true, Normed: true, Eps: 1e-5, Most: float32(math.Inf(1))},
+					scans: []bool{true, false, false, false}}}},
+		"falcon_h1": {Architecture: "FalconH1ForCausalLM", VocabSize: 128000, HiddenSize: 4096,
+			IntermediateSize: 14336, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128,
+			MaxPositions: 8192, NormEps: 1e-5, Activation: "silu", RopeTheta: 1e4, Rope: rope,
+			Windows: windows(32, 32, 0), BOS: 1, EOS: []int{2}, Family: &falcon{
+				embedding: 1, logits: 1, in: 1, out: 1, key: 1, mixed: 1, gate: 1, down: 1,
+				hybrid: hybrid{scans: slices.Repeat([]bool{true}, 32),
+					mamba: layers.MambaOptions{Heads: 128, Dim: 8, Groups: 1, State: 256,
+						Kernel: 4, Bias: true, Eps: 1e-5, Most: float32(math.Inf(1)),
+						Multipliers: [5]float32{1, 1, 1, 1, 1}}}}},
 		"opt": {Architecture: "OPTForCausalLM", VocabSize: 50272, HiddenSize: 768,
 			IntermediateSize: 3072, Layers: 12, Heads: 12,
 			KVHeads: 12, HeadDim: 64, MaxPositions: 2048, NormEps: 1e-5, Activation: "relu",
@@ -321,7 +342,7 @@ func TestReadConfigErrors(t *testing.T) {
 			"config.json: malformed"},
 		{"family", `{"model_type":"gpt2","architectures":["GPT2LMHeadModel"]}`,
 			checkpoint.ErrUnsupported,
-			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bert, cohere, cohere2, deepseek_v2`},
+			`model_type "gpt2", architectures "GPT2LMHeadModel" (known: bamba, bert, cohere, cohere2, deepseek_v2`},
 		{"nothing", `{}`, checkpoint.ErrUnsupported, `model_type ""`},
 		{"architectures is text", `{"architectures":"LlamaForCausalLM"}`, checkpoint.ErrMalformed,
 			"architectures is"},
@@ -462,6 +483,19 @@ func TestReadConfigErrors(t *testing.T) {
 		{"layer type of Qwen3-Next", `{"model_type":"qwen3_next","num_hidden_layers":1,"layer_types":["sliding_attention"]}`, checkpoint.ErrUnsupported, `layer_types has "sliding_attention"`},
 		{"window of Qwen3-Next", `{"model_type":"qwen3_next","use_sliding_window":true}`, checkpoint.ErrUnsupported, "use_sliding_window is true"},
 		{"gate of Qwen3-Next", `{"model_type":"qwen3_next","attn_output_gate":false}`, checkpoint.ErrUnsupported, "attn_output_gate is false"},
+		{"Granite 4 without attention", `{"model_type":"granitemoehybrid"}`, checkpoint.ErrUnsupported, "layer_types has no attention"},
+		{"Granite 4's positions", `{"model_type":"granitemoehybrid","position_embedding_type":"alibi"}`, checkpoint.ErrUnsupported, `position_embedding_type is "alibi"`},
+		{"Mamba's heads", `{"model_type":"bamba","mamba_n_heads":96}`, checkpoint.ErrMalformed, "mamba_n_heads is 96, of 85, for 8192 features"},
+		{"Mamba's groups", `{"model_type":"bamba","mamba_n_groups":3}`, checkpoint.ErrMalformed, "mamba_n_heads is 128, not a multiple of 3 groups"},
+		{"Mamba's steps", `{"model_type":"bamba","time_step_limit":[1,0]}`, checkpoint.ErrMalformed, "time_step_limit is [1,0] where two numbers in order are expected"},
+		{"Bamba's heads", `{"model_type":"bamba","attn_layer_indices":[1],"attn_rotary_emb":128}`, checkpoint.ErrUnsupported, "attn_rotary_emb is 128 of 128 dimensions"},
+		{"Nemotron-H's pattern", `{"model_type":"nemotron_h","num_hidden_layers":3,"hybrid_override_pattern":"M*"}`, checkpoint.ErrMalformed, "hybrid_override_pattern has 2 entries for 3 layers"},
+		{"Nemotron-H's blocks", `{"model_type":"nemotron_h","hybrid_override_pattern":"M*|"}`, checkpoint.ErrUnsupported, `hybrid_override_pattern has "|"`},
+		{"Nemotron-H without attention", `{"model_type":"nemotron_h","hybrid_override_pattern":"M-"}`, checkpoint.ErrUnsupported, "hybrid_override_pattern has no *"},
+		{"Nemotron-H's window", `{"model_type":"nemotron_h","sliding_window":8}`, checkpoint.ErrUnsupported, "sliding_window is 8"},
+		{"Falcon-H1's norm", `{"model_type":"falcon_h1","mamba_rms_norm":true,"mamba_norm_before_gate":true}`, checkpoint.ErrUnsupported, "mamba_norm_before_gate is true"},
+		{"Falcon-H1's multipliers", `{"model_type":"falcon_h1","mlp_multipliers":[1]}`, checkpoint.ErrMalformed, "mlp_multipliers has 1 entries, not 2"},
+		{"Falcon-H1's bias", `{"model_type":"falcon_h1","mlp_bias":true,"mlp_multipliers":[2,1]}`, checkpoint.ErrUnsupported, "mlp_bias is true"},
 		{"value heads", `{"model_type":"qwen3_next","linear_num_value_heads":24}`, checkpoint.ErrMalformed, "linear_num_value_heads is 24, not a multiple of 16 key heads"},
 		{"layer type", `{"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]}`, checkpoint.ErrUnsupported, `layer_types has "linear_attention"`},
 		{"layer type without window",
