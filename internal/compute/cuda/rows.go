@@ -126,23 +126,25 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 	d.Gate(g, dst, both)
 }
 
-// Gate makes dst of rows in which gate and up lie side by side.
+// Gate makes dst of rows in which gate and up lie side by side, or up alone.
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) { d.gate(g, dst, both, 0) }
 
 // gate is Gate of as many rows as filled says on the device, 0 of all.
 func (d *Device) gate(g compute.Gating, dst, both *compute.Tensor, filled driver.Ptr) {
-	d.Resize(dst, both.Rows, both.Width/2)
-	kind := kindOf(g.Activation)
+	kind, width, vector := kindOf(g.Activation), both.Width/2, vectorOf(both.Width/2)
 	switch {
+	case g.Ungated:
+		width, vector = both.Width, 1
 	case g.Limit > 0:
 		kind = kindClamped
 	case g.Activation == compute.ReLU:
 		kind = kindSiLU // what the zero value means of a gate
 	}
+	d.Resize(dst, both.Rows, width)
 	m, n := of(dst.Memory), dst.Rows*dst.Width
-	elements(d, kernels.Gate, n/vectorOf(dst.Width), kernels.GateParams{Both: at(both.Memory),
+	elements(d, kernels.Gate, n/vector, kernels.GateParams{Both: at(both.Memory),
 		Y: m.values, Half: m.half(true), Filled: filled, N: int32(n), Width: int32(dst.Width),
-		Kind: kind, Type: d.half(), Limit: g.Limit})
+		Kind: kind, Type: d.half(), Alone: flag(g.Ungated), Limit: g.Limit})
 }
 
 // SigmoidGate multiplies x by the logistic function of gate, which is as large.
