@@ -34,11 +34,11 @@ func TestCacheLayers(t *testing.T) {
 		"all": {c, 0, 4, 1, []compute.CacheLayer{windowed, plain, windowed, plain}},
 		"a stage": {c, 1, 3, 2, []compute.CacheLayer{{Heads: 2, Dim: 16}, {Heads: 2, Dim: 16,
 			Window: 64}}},
-		"many ranks": {c, 3, 4, 8, []compute.CacheLayer{{Heads: 1, Dim: 16}}},
-		"states":     {next, 2, 4, 2, []compute.CacheLayer{state, {Heads: 1, Dim: 32}}},
+		"many ranks":        {c, 3, 4, 8, []compute.CacheLayer{{Heads: 1, Dim: 16}}},
+		"states":            {next, 2, 4, 2, []compute.CacheLayer{state, {Heads: 1, Dim: 32}}},
 		"of one block each": {nemotron, 0, 4, 1, []compute.CacheLayer{head, keys}},
 		"of two kinds":      {falcon, 0, 2, 1, []compute.CacheLayer{keys, narrow, keys, narrow}},
-		"by hand":    {unread, 2, 4, 1, []compute.CacheLayer{plain, plain}},
+		"by hand":           {unread, 2, 4, 1, []compute.CacheLayer{plain, plain}},
 	} {
 		if got := model.CacheLayers(x.c, x.from, x.to, x.tp); !slices.Equal(got, x.want) {
 			t.Errorf("%s: %v, not %v", name, got, x.want)
