@@ -21,8 +21,6 @@ const (
 	// State is so many float32 of a request, however many positions it has: what a recurrence goes
 	// on with (Qwen3-Next).
 	State
-	// Shared is nothing: the layer reads what an earlier one keeps.
-	Shared
 )
 
 // CacheLayer is what one layer keeps, on one rank, or in the whole model.
@@ -50,9 +48,6 @@ func (l CacheLayer) String() string {
 	if l.Kind == State {
 		s = fmt.Sprintf("a state of %d heads of %d", l.Heads, l.Dim)
 	}
-	if l.Kind == Shared {
-		s = "what an earlier layer keeps of " + s
-	}
 	if l.Window > 0 {
 		s += fmt.Sprintf(", in a window of %d", l.Window)
 	}
@@ -62,7 +57,7 @@ func (l CacheLayer) String() string {
 // Check returns an error that names the first value that no layer can have.
 func (l CacheLayer) Check() error {
 	switch {
-	case l.Kind > Shared:
+	case l.Kind > State:
 		return fmt.Errorf("kv cache of kind %d is not known", l.Kind)
 	case l.Heads < 1:
 		return fmt.Errorf("kv cache of %d heads must have at least 1", l.Heads)
@@ -70,7 +65,7 @@ func (l CacheLayer) Check() error {
 		return fmt.Errorf("kv cache head dimension %d is not even and positive", l.Dim)
 	case l.Window < 0:
 		return fmt.Errorf("kv cache window %d is negative", l.Window)
-	case (l.Kind == KeysValues || l.Kind == Shared) && l.Values != 0:
+	case l.Kind == KeysValues && l.Values != 0:
 		return fmt.Errorf("kv cache of keys and values has a value dimension %d of its own",
 			l.Values)
 	case l.Kind == State && (l.Values != 0 || l.Window != 0):
@@ -89,7 +84,7 @@ func (l CacheLayer) Vectors() int {
 	switch l.Kind {
 	case Latent:
 		return 1
-	case State, Shared:
+	case State:
 		return 0
 	}
 	return 2
@@ -136,11 +131,10 @@ func StateBytes(layers []CacheLayer) (n int) {
 }
 
 // Window is how many positions back the layers read at most, the row's own included: the largest of
-// their windows; 0 is all, which one layer without a window reads. A State reads none, and what is
-// Shared is that of another layer.
+// their windows; 0 is all, which one layer without a window reads. A State reads none.
 func Window(layers []CacheLayer) (most int) {
 	for _, l := range layers {
-		if l.Vectors() == 0 {
+		if l.Kind == State {
 			continue
 		}
 		if l.Window == 0 {

@@ -128,7 +128,7 @@ const (
 	GELUTanh
 	// SiLU is x·σ(x), σ being the logistic function.
 	SiLU
-	// ReLU2 is the square of ReLU.
+	// ReLU2 is max(x, 0)².
 	ReLU2
 )
 

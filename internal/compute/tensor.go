@@ -197,19 +197,13 @@ type HeadArgs struct {
 	Scales CacheScales
 }
 
-// DeltaArgs are the properties of a layer with a gated delta rule (Gated Delta Networks,
-// https://arxiv.org/abs/2412.06464). Of each key head h it keeps a State of Floats numbers: the
-// last Kernel-1 inputs of its convolution, the earliest first, then of each of its value heads a
-// matrix S, [KeyDim][ValueDim].
+// Recurrence is what layers share that keep a State of a request, which each of its rows reads and
+// changes. Of each key head they keep Floats numbers: the last Kernel-1 inputs of a convolution, the
+// earliest first, then of each of its value heads a matrix S, [KeyDim][ValueDim].
 //
 // A row's queries, keys and values are first summed with those of the Kernel-1 rows before, by the
-// weights of their channel, and go through SiLU; queries and keys are divided by their length.
-// Then, with g = exp(Decay·softplus(a + Shift)) and β = σ(b) of a value head,
-//
-//	S ← g·S;  S ← S + k⊗(β·(v - kᵀS));  out = qᵀS/√KeyDim
-//
-// and out is normalised by its root mean square and multiplied by SiLU(z).
-type DeltaArgs struct {
+// weights of their channel, and go through SiLU.
+type Recurrence struct {
 	// KeyHeads is the number of query and key heads, ValueHeads that of value heads: value head h
 	// has key head h/(ValueHeads/KeyHeads).
 	KeyHeads, ValueHeads int
@@ -222,26 +216,62 @@ type DeltaArgs struct {
 	Convolution Memory
 	// Decay and Shift are of each value head.
 	Decay, Shift Memory
-	// Norm is the weight of the norm, ValueDim values, and Eps its epsilon.
-	Norm Memory
-	Eps  float32
 }
 
 // Group is how many value heads a key head has.
-func (a *DeltaArgs) Group() int { return a.ValueHeads / a.KeyHeads }
+func (a *Recurrence) Group() int { return a.ValueHeads / a.KeyHeads }
 
 // Channels is how many channels a key head has: its query, its key and its values.
-func (a *DeltaArgs) Channels() int { return 2*a.KeyDim + a.Group()*a.ValueDim }
+func (a *Recurrence) Channels() int { return 2*a.KeyDim + a.Group()*a.ValueDim }
 
 // Floats is how many float32 are kept of a key head.
-func (a *DeltaArgs) Floats() int {
+func (a *Recurrence) Floats() int {
 	return (a.Kernel-1)*a.Channels() + a.Group()*a.KeyDim*a.ValueDim
+}
+
+// DeltaArgs are the properties of a layer with a gated delta rule (Gated Delta Networks,
+// https://arxiv.org/abs/2412.06464). After the convolution queries and keys are divided by their
+// length. Then, with g = exp(Decay·softplus(a + Shift)) and β = σ(b) of a value head,
+//
+//	S ← g·S;  S ← S + k⊗(β·(v - kᵀS));  out = qᵀS/√KeyDim
+//
+// and out is normalised by its root mean square and multiplied by SiLU(z).
+type DeltaArgs struct {
+	Recurrence
+	// Norm is the weight of the norm, ValueDim values, and Eps its epsilon.
+	Norm Memory
+	Eps  float32
 }
 
 // Width is how many numbers the layer reads of a row: queries, keys, values and z, each of all
 // heads one after the other, then b and a of all value heads.
 func (a *DeltaArgs) Width() int {
 	return 2*a.KeyHeads*a.KeyDim + 2*a.ValueHeads*a.ValueDim + 2*a.ValueHeads
+}
+
+// ScanArgs are the properties of a layer with a selective scan (Mamba-2,
+// https://arxiv.org/abs/2405.21060). Its C are the queries of a Recurrence, its B the keys and its x
+// the values; a key head is some value heads that keep the inputs of one C and one B, which others
+// of their group may keep as well. With Δ = softplus(StepScale·dt + Shift) of a value head, between
+// Least and Most,
+//
+//	S ← exp(Decay·Δ)·S + B⊗(Δ·x);  out = (CᵀS + Skip·x)·SiLU(GateScale·z)
+type ScanArgs struct {
+	Recurrence
+	// Groups is how many C and B there are: each is of KeyHeads/Groups key heads.
+	Groups int
+	// Bias is added to what the convolution sums, [KeyHeads][Channels]; nil for none.
+	Bias Memory
+	// Skip is of each value head.
+	Skip                 Memory
+	StepScale, GateScale float32
+	Least, Most          float32
+}
+
+// Width is how many numbers the layer reads of a row: z and x of all value heads, B and C of all
+// groups, and dt of all value heads.
+func (a *ScanArgs) Width() int {
+	return 2*a.ValueHeads*a.ValueDim + 2*a.Groups*a.KeyDim + a.ValueHeads
 }
 
 // Routing says how a mixture chooses the experts of a row by the scores of its router.
@@ -266,8 +296,8 @@ type Routing struct {
 	Inward bool
 }
 
-// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, then down, which
-// sums in chunks. Biases are nil for none.
+// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, or up alone, then
+// down, which sums in chunks. Biases are nil for none.
 type Expert struct {
 	GateUp, Down         Weight
 	GateUpBias, DownBias Memory
@@ -275,10 +305,11 @@ type Expert struct {
 
 // Gating is what a gated block makes of gate and up: Activation(gate)·up, the activation being SiLU
 // or GELUTanh. With a Limit it is GPT-OSS's: g·σ(1.702·g)·(u+1), g being the gate, at most Limit,
-// and u up, between -Limit and Limit.
+// and u up, between -Limit and Limit. Ungated, it is Activation(up), which is there alone.
 type Gating struct {
 	Activation Activation
 	Limit      float32
+	Ungated    bool
 }
 
 // String says the activation, and the limit.

@@ -111,6 +111,17 @@ OPT = {
     "max_position_embeddings": 96,
 }
 
+GRANITE4 = {
+    "tie_word_embeddings": True,
+    "shared_intermediate_size": 24,
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 2.0,
+    "residual_multiplier": 0.6,
+}
+
+FALCON = [0.7, 0.8, 1.3, 0.6, 0.5]
+
 VARIANTS = {
     "mistral-window": Variant(
         "Mistral",
@@ -624,6 +635,100 @@ VARIANTS |= {
             "new_decoder_architecture": True,
         },
         ({"num_kv_heads": 4}, {"num_ln_in_parallel_attn": 1}),
+        old=False,
+    ),
+    # Mamba-2 beside attention without rotary embedding, one group of heads over all ranks.
+    "granite4-hybrid": Variant(
+        "GraniteMoeHybrid",
+        {
+            **shape(32, 16, 3, 4, 2, 131),
+            **GRANITE4,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "mamba_n_heads": 8,
+            "mamba_d_state": 16,
+        },
+        (
+            {"position_embedding_type": "rope"},
+            {"layer_types": ["mamba", "mamba", "attention"]},
+            {"residual_multiplier": 1.0},
+            {"mamba_d_conv": 2},
+            {"mamba_conv_bias": False},
+            {"num_local_experts": 0},
+            {"rms_norm_eps": 0.5},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    # Layers of one block each: Mamba-2, squared ReLU, attention, a mixture of narrower experts.
+    "nemotron-h": Variant(
+        "NemotronH",
+        {
+            **{k: v for k, v in SMALL.items() if k != "num_hidden_layers"},
+            "head_dim": 12,
+            "layers_block_type": ["mamba", "mlp", "attention", "moe"],
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "n_groups": 2,
+            "ssm_state_size": 12,
+            "time_step_min": 1e-30,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 2,
+            "topk_group": 1,
+            "moe_latent_size": 16,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "routed_scaling_factor": 1.5,
+            "use_bias": True,
+        },
+        (
+            {"n_groups": 4},
+            {"layers_block_type": ["attention", "mlp", "mamba", "moe"]},
+            {"use_bias": False},
+            {"moe_latent_size": None},
+            {"routed_scaling_factor": 1.0},
+            {"norm_topk_prob": False},
+            {"topk_group": 2},
+            {"layer_norm_epsilon": 0.5},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    # Mamba-2 and attention side by side, and the multipliers of both.
+    "falcon-h1": Variant(
+        "FalconH1",
+        {
+            **shape(32, 48, 2, 4, 2, 131, head_dim=12),
+            "mamba_d_ssm": 48,
+            "mamba_n_heads": 8,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 12,
+            "mlp_multipliers": [0.9, 0.6],
+            "ssm_multipliers": FALCON,
+            "ssm_in_multiplier": 1.25,
+            "ssm_out_multiplier": 0.4,
+            "attention_in_multiplier": 0.8,
+            "attention_out_multiplier": 0.9,
+            "key_multiplier": 1.5,
+            "embedding_multiplier": 3.0,
+            "lm_head_multiplier": 0.3,
+        },
+        (
+            {"mlp_multipliers": [1.0, 0.6]},
+            {"mlp_multipliers": [0.9, 1.0]},
+            *({"ssm_multipliers": [1.0 if j == i else m for j, m in enumerate(FALCON)]}
+              for i in range(5)),
+            {"ssm_in_multiplier": 1.0},
+            {"ssm_out_multiplier": 1.0},
+            {"attention_in_multiplier": 1.0},
+            {"attention_out_multiplier": 1.0},
+            {"key_multiplier": 1.0},
+            {"embedding_multiplier": 1.0},
+            {"mamba_n_groups": 1},
+            {"mamba_rms_norm": True},
+        ),
         old=False,
     ),
     "ministral3": Variant(

@@ -158,7 +158,8 @@ func (t *rowTask) Do(chunk, _ int) {
 				t.dst[r*t.ld+h] = v.Dot(head, head)
 			}
 		case opNormAcross:
-			normAcross(t.dst[r*t.ld:r*t.ld+w], t.a, t.x[r*t.ldx:r*t.ldx+t.heads], t.headDim, t.eps)
+			x := t.dst[r*t.ld : r*t.ld+w]
+			v.ScaleWeight(x, x, t.a, acrossFactor(t.x[r*t.ldx:r*t.ldx+t.heads], t.headDim, t.eps))
 		case opHeads:
 			half := t.rot / 2
 			cos, sin := t.a[r*2*half:r*2*half+half], t.a[r*2*half+half:r*2*half+2*half]
@@ -228,8 +229,15 @@ func (d *Device) AddBias(x *compute.Tensor, bias compute.Memory) {
 
 // GatedProduct makes dst what a gating makes of the product of x with w, plus bias unless that is
 // nil, in which gate and up lie side by side: they may lie in both. dst is for products with next.
+// What is ungated lies in dst alone.
 func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w compute.Weight,
 	x compute.View, bias compute.Memory, next compute.Weight) {
+	if g.Ungated {
+		d.Resize(dst, x.Rows, w.Out())
+		w.Product(dst.All(), x, bias)
+		d.Activate(g.Activation, dst)
+		return
+	}
 	m, one := w.(*weight)
 	n, then := next.(*weight)
 	if !one || !then || bias != nil || g.Limit > 0 || !m.Gates(x.Rows) || !n.TakesBlocks(x.Rows) {
@@ -405,16 +413,14 @@ func (d *Device) NormAcross(x compute.View, weight compute.Memory, squares compu
 	t.run()
 }
 
-func normAcross(x, weight, squares []float32, headDim int, eps float32) {
+// acrossFactor is the reciprocal of the root mean square of heads with the given sums of squares.
+func acrossFactor(squares []float32, headDim int, eps float32) float32 {
 	sum := float32(0)
 	for _, s := range squares {
 		sum += s
 	}
 	n := float32(len(squares) * headDim)
-	f := float32(1 / math.Sqrt(float64(sum/n+eps)))
-	for i := range x {
-		x[i] = float32(x[i]*f) * weight[i]
-	}
+	return float32(1 / math.Sqrt(float64(sum/n+eps)))
 }
 
 // WriteCache stores the keys and values of k's and v's rows in the layer: row r goes to slots[r],

@@ -310,8 +310,8 @@ func TestAttentionOfManyRows(t *testing.T) {
 // cut in two steps.
 func TestDelta(t *testing.T) {
 	agree(t, 1e-5, func(s *subject) (all []float32) {
-		args := &compute.DeltaArgs{KeyHeads: 2, ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4,
-			Eps: 1e-6}
+		args := &compute.DeltaArgs{Eps: 1e-6, Recurrence: compute.Recurrence{KeyHeads: 2,
+			ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4}}
 		args.Convolution = s.vector(args.KeyHeads * args.Kernel * args.Channels())
 		args.Shift, args.Norm = s.vector(args.ValueHeads), s.vector(args.ValueDim)
 		args.Decay = s.Vector([]float32{-0.1, -0.5, -1, -2})

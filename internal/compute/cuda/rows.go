@@ -11,6 +11,7 @@ import (
 // What the kernels activate and gate apply.
 const (
 	kindSiLU    = 3
+	kindReLU2   = 7
 	kindSigmoid = 4
 	kindTanhCap = 5
 	kindClamped = 6
@@ -19,7 +20,7 @@ const (
 // kindOf is how kernels name an activation.
 func kindOf(a compute.Activation) int32 {
 	return [...]int32{compute.ReLU: 0, compute.GELU: 1, compute.GELUTanh: 2,
-		compute.SiLU: kindSiLU}[a]
+		compute.SiLU: kindSiLU, compute.ReLU2: kindReLU2}[a]
 }
 
 // rowBlock is how many threads a block that has a row has.
@@ -102,12 +103,7 @@ func (d *Device) scale(x *compute.Tensor, factors driver.Ptr, factor float32) {
 
 // Activate applies an activation to x.
 func (d *Device) Activate(a compute.Activation, x *compute.Tensor) {
-	if a != compute.ReLU2 {
-		d.activate(x, kindOf(a), 0)
-		return
-	}
-	d.activate(x, kindOf(compute.ReLU), 0)
-	d.scale(&compute.Tensor{Memory: x.Memory, Rows: x.Rows * x.Width, Width: 1}, at(x.Memory), 0)
+	d.activate(x, kindOf(a), 0)
 }
 
 // Sigmoid replaces each v of x by the logistic function of it.
@@ -132,23 +128,25 @@ func (d *Device) GatedProduct(g compute.Gating, dst, both *compute.Tensor, w com
 	d.Gate(g, dst, both)
 }
 
-// Gate makes dst of rows in which gate and up lie side by side.
+// Gate makes dst of rows in which gate and up lie side by side, or up alone.
 func (d *Device) Gate(g compute.Gating, dst, both *compute.Tensor) { d.gate(g, dst, both, 0) }
 
 // gate is Gate of as many rows as filled says on the device, 0 of all.
 func (d *Device) gate(g compute.Gating, dst, both *compute.Tensor, filled driver.Ptr) {
-	d.Resize(dst, both.Rows, both.Width/2)
-	kind := kindOf(g.Activation)
+	kind, width, vector := kindOf(g.Activation), both.Width/2, vectorOf(both.Width/2)
 	switch {
+	case g.Ungated:
+		width, vector = both.Width, 1
 	case g.Limit > 0:
 		kind = kindClamped
 	case g.Activation == compute.ReLU:
 		kind = kindSiLU // what the zero value means of a gate
 	}
+	d.Resize(dst, both.Rows, width)
 	m, n := of(dst.Memory), dst.Rows*dst.Width
-	elements(d, kernels.Gate, n/vectorOf(dst.Width), kernels.GateParams{Both: at(both.Memory),
+	elements(d, kernels.Gate, n/vector, kernels.GateParams{Both: at(both.Memory),
 		Y: m.values, Half: m.half(true), Filled: filled, N: int32(n), Width: int32(dst.Width),
-		Kind: kind, Type: d.half(), Limit: g.Limit})
+		Kind: kind, Type: d.half(), Alone: flag(g.Ungated), Limit: g.Limit})
 }
 
 // SigmoidGate multiplies x by the logistic function of gate, which is as large.

@@ -7,7 +7,8 @@ import (
 
 // CacheLayers is what the layers from one to before another keep of each position on a rank of a
 // group of tpSize tensor parallel ranks; of the whole model with a tpSize of 1. It is all that is
-// known outside of models and devices of what a cache is made of.
+// known outside of models and devices of what a cache is made of. A layer without attention may
+// keep nothing, one with two kinds of it keeps both.
 func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
 	of := plainCache
 	if fam, err := c.family(); err == nil && fam.cache != nil {
@@ -15,9 +16,10 @@ func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
 	}
 	list := make([]compute.CacheLayer, 0, to-from)
 	for i := from; i < to; i++ {
-		l := of(c, i)
-		l.Heads = layers.LocalKVHeads(l.Heads, tpSize)
-		list = append(list, l)
+		for _, l := range of(c, i) {
+			l.Heads = layers.LocalKVHeads(l.Heads, tpSize)
+			list = append(list, l)
+		}
 	}
 	return list
 }
@@ -27,6 +29,9 @@ func (c *Config) Cache() []compute.CacheLayer { return CacheLayers(c, 0, c.Layer
 
 // plainCache is what a layer keeps in most families: keys and values of its heads, as far as its
 // window reaches.
-func plainCache(c *Config, layer int) compute.CacheLayer {
-	return compute.CacheLayer{Heads: c.KVHeads, Dim: c.HeadDim, Window: c.window(layer)}
+func plainCache(c *Config, layer int) []compute.CacheLayer {
+	return []compute.CacheLayer{{Heads: c.KVHeads, Dim: c.HeadDim, Window: c.window(layer)}}
 }
+
+// cached is the place of a layer in the stage's cache: of what it keeps first.
+func (s *stage) cached(layer int) int { return len(CacheLayers(s.cfg, s.From, layer, 1)) }

@@ -34,13 +34,18 @@ type decoder struct {
 
 type decoderBlock struct {
 	attnNorm norm // of what attention reads; nil for none
-	attn     attention
-	out      *layers.RowLinear
+	mixers   []mixed
 	attnPost norm // of what attention adds; nil for none
 	mlpNorm  norm
-	mlp      feedForward
+	mlp      feedForward // nil for none
 	mlpPost  norm
 	end      layerEnd // nil for none
+}
+
+// mixed is attention and what projects what it finds.
+type mixed struct {
+	attention
+	out *layers.RowLinear
 }
 
 // attention returns what the rows of x find, and writes what it keeps of them to the cache.
@@ -48,13 +53,15 @@ type attention interface {
 	Forward(x *layers.Tensor, b *compute.Batch, cache compute.Cache) (*layers.Tensor, error)
 }
 
-// mixer is what a layer has in the place of attention: the module of its output projection, how
-// wide what it returns is on all ranks, and whether that module has a bias.
+// mixer is what a layer has in the place of attention, or beside it: the module of its output
+// projection, how wide what it returns is on all ranks, and whether that module has a bias.
 type mixer struct {
 	attention
 	output string
 	width  int
 	bias   bool
+	// multiplier is what its output is multiplied by; 0 is the residualMultiplier.
+	multiplier float32
 }
 
 // projected is attention of queries, keys and values that x is projected to.
@@ -120,6 +127,10 @@ type decoderOptions struct {
 	// mixer makes what a layer has in the place of attention of projected queries, keys and values,
 	// given the options of that; nil, or one without an attention, is none.
 	mixer func(s *stage, layer int, prefix string, o layers.AttentionOptions) mixer
+	// beside makes what a layer has beside its attention: both read the same norm; nil is none.
+	beside func(s *stage, layer int, prefix string) mixer
+	// has says whether a layer has attention, and a feed-forward block; nil is both.
+	has func(layer int) (attends, feeds bool)
 	// attn completes the options of a layer's attention.
 	attn func(layer int, o *layers.AttentionOptions)
 	// rotaries makes the rotary embeddings, nil is one by Rope; rotaryOf is the number of a
@@ -135,8 +146,10 @@ type decoderOptions struct {
 	plainMLP [2]string
 	// xielu is the module of the activation of those, where it has numbers of its own.
 	xielu string
-	// mlp makes the feed-forward block of a layer, nil is one of the above.
-	mlp func(s *stage, layer int, prefix string) feedForward
+	// mlp makes the feed-forward block of a layer, nil is one of the above. ungated says that it has
+	// an activation of its own.
+	mlp     func(s *stage, layer int, prefix string) feedForward
+	ungated bool
 	// end makes what follows both blocks of a layer, nil is nothing.
 	end func(s *stage, layer int, prefix string) layerEnd
 	// embedded is called with the embeddings of a step's tokens.
@@ -219,6 +232,9 @@ func decoderOf(s *stage, opt decoderOptions) (*decoder, error) {
 
 // activate settles the activation of feed-forward blocks.
 func (o *decoderOptions) activate(c *Config) (err error) {
+	if o.ungated {
+		return nil
+	}
 	if o.xielu != "" {
 		if c.Activation != "xielu" {
 			return fmt.Errorf("hidden_act %q is not supported (xielu)", c.Activation)
@@ -255,8 +271,11 @@ func plainActivation(c *Config) (compute.Activation, error) {
 		c.Activation)
 }
 
-// oneRotary is the rotary embedding that Rope describes.
+// oneRotary is the rotary embedding that Rope describes, none where it is empty.
 func oneRotary(s *stage) ([]*layers.Rotary, error) {
+	if s.cfg.Rope.Type == "" {
+		return nil, nil
+	}
 	frequencies, scale, err := s.cfg.RopeFrequencies()
 	if err != nil {
 		return nil, err
@@ -266,25 +285,73 @@ func oneRotary(s *stage) ([]*layers.Rotary, error) {
 
 func (m *decoder) block(layer int, prefix string) decoderBlock {
 	c, opt := m.cfg, &m.opt
-	hidden, heads := c.HiddenSize, layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
-	o := layers.AttentionOptions{Window: c.window(layer), Chunked: c.Chunked,
-		Temperature: m.temperature, Eps: float32(c.NormEps)}
+	attends, feeds := true, true
+	if opt.has != nil {
+		attends, feeds = opt.has(layer)
+	}
+	var y decoderBlock
+	if attends {
+		y.attnNorm, y.attnPost = m.blockNorm(prefix, opt.attnNorm), m.blockNorm(prefix, opt.attnPost)
+		y.mixers = append(y.mixers, m.mixed(m.attends(layer, prefix), y.attnPost))
+		if opt.beside != nil {
+			y.mixers = append(y.mixers, m.mixed(opt.beside(m.stage, layer, prefix), y.attnPost))
+		}
+	}
+	if !feeds {
+		return y
+	}
+	y.mlpNorm, y.mlpPost = m.blockNorm(prefix, opt.mlpNorm), m.blockNorm(prefix, opt.mlpPost)
+	switch first, second := opt.plainMLP[0], opt.plainMLP[1]; {
+	case opt.mlp != nil:
+		y.mlp = opt.mlp(m.stage, layer, prefix)
+	case first != "":
+		mlp := m.MLP(prefix+first, prefix+second, c.HiddenSize, c.IntermediateSize, opt.activation,
+			c.MLPBias)
+		if opt.xielu != "" {
+			mlp.XIELU(m.Loader, prefix+opt.xielu)
+		}
+		y.mlp = mlp
+	default:
+		o := layers.GatedMLPOptions{Activation: opt.activation, Bias: c.MLPBias,
+			Fused: opt.fusedMLP}
+		if y.mlpPost == nil {
+			o.Multiplier = opt.residualMultiplier
+		}
+		y.mlp = m.GatedMLP(prefix+"mlp.", c.HiddenSize, c.IntermediateSize, o)
+	}
+	if opt.end != nil {
+		y.end = opt.end(m.stage, layer, prefix)
+	}
+	return y
+}
+
+// mixed makes the projection of what a mixer finds, which post normalises unless it is nil.
+func (m *decoder) mixed(mix mixer, post norm) mixed {
+	out := m.Row(mix.output, m.cfg.HiddenSize, mix.width, mix.bias)
+	if post == nil {
+		out.Scaled(cmp.Or(mix.multiplier, m.opt.residualMultiplier))
+	}
+	return mixed{mix.attention, out}
+}
+
+// attends makes the attention of a layer, or what it has in its place.
+func (m *decoder) attends(layer int, prefix string) mixer {
+	c, opt := m.cfg, &m.opt
+	heads := layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
 	if opt.heads != nil {
 		heads = opt.heads(layer)
 	}
-	rotary := 0
+	o := layers.AttentionOptions{Window: c.window(layer), Chunked: c.Chunked,
+		Temperature: m.temperature, Eps: float32(c.NormEps)}
+	turned := 0
 	if opt.rotaryOf != nil {
-		rotary = opt.rotaryOf(layer)
+		turned = opt.rotaryOf(layer)
 	}
-	if rotary >= 0 && opt.positions == "" {
-		o.Rotary = m.rotary[rotary]
+	if turned >= 0 && turned < len(m.rotary) {
+		o.Rotary = m.rotary[turned]
 	}
 	if opt.attn != nil {
 		opt.attn(layer, &o)
-	}
-	y := decoderBlock{attnNorm: m.blockNorm(prefix, opt.attnNorm),
-		attnPost: m.blockNorm(prefix, opt.attnPost), mlpNorm: m.blockNorm(prefix, opt.mlpNorm),
-		mlpPost: m.blockNorm(prefix, opt.mlpPost),
 	}
 	var mix mixer
 	if opt.mixer != nil {
@@ -307,37 +374,12 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 			qkv.Interleaved = 0
 		}
 		attn := prefix + cmp.Or(opt.attention, "self_attn") + "."
-		mix = mixer{projected{m.QKV(attn, heads, hidden, qkv),
-			m.Attention(attn, kept-m.From, heads, o)},
-			attn + cmp.Or(opt.output, "o_proj"), heads.Query * heads.Dim, c.OutBias}
+		mix = mixer{attention: projected{m.QKV(attn, heads, c.HiddenSize, qkv),
+			m.Attention(attn, m.cached(kept), heads, o)},
+			output: attn + cmp.Or(opt.output, "o_proj"), width: heads.Query * heads.Dim,
+			bias: c.OutBias}
 	}
-	y.attn = mix.attention
-	y.out = m.Row(mix.output, hidden, mix.width, mix.bias)
-	if y.attnPost == nil {
-		y.out.Scaled(opt.residualMultiplier)
-	}
-	switch first, second := opt.plainMLP[0], opt.plainMLP[1]; {
-	case opt.mlp != nil:
-		y.mlp = opt.mlp(m.stage, layer, prefix)
-	case first != "":
-		mlp := m.MLP(prefix+first, prefix+second, hidden, c.IntermediateSize, opt.activation,
-			c.MLPBias)
-		if opt.xielu != "" {
-			mlp.XIELU(m.Loader, prefix+opt.xielu)
-		}
-		y.mlp = mlp
-	default:
-		o := layers.GatedMLPOptions{Activation: opt.activation, Bias: c.MLPBias,
-			Fused: opt.fusedMLP}
-		if y.mlpPost == nil {
-			o.Multiplier = opt.residualMultiplier
-		}
-		y.mlp = m.GatedMLP(prefix+"mlp.", hidden, c.IntermediateSize, o)
-	}
-	if opt.end != nil {
-		y.end = opt.end(m.stage, layer, prefix)
-	}
-	return y
+	return mix
 }
 
 // blockNorm makes the norm of a module, nil for "".
@@ -419,16 +461,24 @@ func (m *Model) tapping() *decoder {
 
 func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 	cache compute.Cache) error {
-	read := normed(y.attnNorm, x)
-	attended, err := y.attn.Forward(read, b, cache)
-	if err != nil {
-		return err
+	var read *layers.Tensor
+	if y.mixers != nil {
+		read = normed(y.attnNorm, x)
 	}
-	if m.opt.parallel && y.mlpNorm != nil {
-		read = y.mlpNorm.Forward(x)
+	for i, mix := range y.mixers {
+		attended, err := mix.Forward(read, b, cache)
+		if err != nil {
+			return err
+		}
+		if m.opt.parallel && y.mlpNorm != nil && i == len(y.mixers)-1 {
+			read = y.mlpNorm.Forward(x)
+		}
+		if err := m.add(x, mix.out, attended, y.attnPost); err != nil {
+			return err
+		}
 	}
-	if err := m.add(x, y.out, attended, y.attnPost); err != nil {
-		return err
+	if y.mlp == nil {
+		return nil
 	}
 	if !m.opt.parallel {
 		read = normed(y.mlpNorm, x)

@@ -96,14 +96,15 @@ func deepSeekOptions(c *Config) decoderOptions {
 		prefix string, o layers.AttentionOptions) mixer {
 		latent, prefix := d.latent, prefix+"self_attn."
 		latent.Rotary = o.Rotary
-		return mixer{s.LatentAttention(prefix, layer-s.From, s.cfg.HiddenSize, latent),
-			prefix + "o_proj", s.cfg.Heads * latent.Value, s.cfg.OutBias}
+		return mixer{attention: s.LatentAttention(prefix, s.cached(layer), s.cfg.HiddenSize,
+			latent), output: prefix + "o_proj", width: s.cfg.Heads * latent.Value,
+			bias: s.cfg.OutBias}
 	}}
 }
 
 // latentCache is what a layer keeps.
-func latentCache(c *Config, _ int) compute.CacheLayer {
-	return c.Family.(*deepSeek).latent.CacheLayer()
+func latentCache(c *Config, _ int) []compute.CacheLayer {
+	return []compute.CacheLayer{c.Family.(*deepSeek).latent.CacheLayer()}
 }
 
 // readLatent reads latent attention; o has its defaults.

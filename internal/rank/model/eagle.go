@@ -128,9 +128,9 @@ func buildEagle(s *stage) (architecture, error) {
 		mixer: func(s *stage, layer int, prefix string, o layers.AttentionOptions) mixer {
 			heads := layers.Heads{Query: c.Heads, KV: c.KVHeads, Dim: c.HeadDim}
 			attn := prefix + "self_attn."
-			return mixer{projected{s.QKV(attn, heads, 2*width, layers.QKVOptions{Bias: c.QKVBias}),
-				s.Attention(attn, layer-s.From, heads, o)}, attn + "o_proj", c.Heads * c.HeadDim,
-				c.OutBias}
+			qkv := s.QKV(attn, heads, 2*width, layers.QKVOptions{Bias: c.QKVBias})
+			return mixer{attention: projected{qkv, s.Attention(attn, s.cached(layer), heads, o)},
+				output: attn + "o_proj", width: c.Heads * c.HeadDim, bias: c.OutBias}
 		}})
 	if err != nil {
 		return nil, err

@@ -72,19 +72,19 @@ func readExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
 }
 
 // readLocalExperts reads a mixture in every layer, of experts as wide as intermediate_size says,
-// whose weights are divided by their sum.
-func readLocalExperts(f *checkpoint.Fields, c *Config, count, perToken int) *experts {
-	e := &experts{Count: f.Integer("num_local_experts", count, 1, 1<<16), Step: 1,
+// whose weights are divided by their sum; there are count by default, and at least least.
+func readLocalExperts(f *checkpoint.Fields, c *Config, count, least, perToken int) *experts {
+	e := &experts{Count: f.Integer("num_local_experts", count, least, 1<<16), Step: 1,
 		Inner: c.IntermediateSize}
-	e.PerToken = f.Integer("num_experts_per_tok", perToken, 1, 1<<16)
+	e.PerToken = f.Integer("num_experts_per_tok", perToken, least, 1<<16)
 	e.Normalise = true
 	e.check(f)
 	return e
 }
 
-// check refuses more experts for a row than there are.
+// check refuses more experts for a row than there are, or none of some.
 func (e *experts) check(f *checkpoint.Fields) {
-	if e.PerToken > e.Count {
+	if e.Count > 0 && (e.PerToken > e.Count || e.PerToken == 0) {
 		f.Fail(checkpoint.ErrMalformed, "num_experts_per_tok", "is %d of %d experts", e.PerToken,
 			e.Count)
 	}

@@ -35,9 +35,9 @@ type family struct {
 	// widths are those that tensor parallel ranks divide, beside heads and vocabulary; nil is
 	// intermediate_size alone.
 	widths func(c *Config) []width
-	// cache is what a layer of the whole model keeps; nil is keys and values of
-	// KVHeads heads of HeadDim, in the layer's window.
-	cache func(c *Config, layer int) compute.CacheLayer
+	// cache is what a layer of the whole model keeps, of each block that keeps something; nil is
+	// keys and values of KVHeads heads of HeadDim, in the layer's window.
+	cache func(c *Config, layer int) []compute.CacheLayer
 	// undivided says why layers cannot be divided among stages; nil, or nil of it, is that they
 	// can.
 	undivided func(c *Config) error
@@ -58,6 +58,7 @@ func families() []*family {
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
 		gemma4Text(), gemma4Unified(),
 		llama4(),
+		graniteMoEHybrid(), nemotronH(), bamba(), falconH1(),
 		bert(), roberta(), xlmRoberta(), modernBERT(), gpt2(),
 		phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(), nemotron(),
 		arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(), nanoChat(),

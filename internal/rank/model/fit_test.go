@@ -16,6 +16,12 @@ func TestCheckLayout(t *testing.T) {
 		VocabSize:        1024}
 	next, _ := shipped("qwen3next-tiny").open(t)
 	perLayer, _ := variant("gemma4-small").open(t)
+	threeGroups, err := model.ReadConfig([]byte(`{"model_type":"granitemoehybrid",
+		"hidden_size":24,"mamba_n_heads":24,"mamba_n_groups":3,"num_hidden_layers":2,
+		"num_attention_heads":6,"layer_types":["mamba","attention"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	with := func(change func(c *model.Config)) *model.Config {
 		c := plain
 		change(&c)
@@ -54,6 +60,9 @@ func TestCheckLayout(t *testing.T) {
 		{model: next, asked: layout.Layout{TP: 4},
 			reason:  "linear_num_key_heads 2 cannot be divided among tensor parallel size 4",
 			instead: "layouts of 4 ranks that work are TP 2 × PP 2, PP 4"},
+		{model: threeGroups, asked: layout.Layout{TP: 2},
+			reason:  "mamba_n_groups 3 cannot be divided among tensor parallel size 2",
+			instead: "layouts of 2 ranks that work are PP 2"},
 		{model: &plain, asked: layout.Layout{PP: 5}, ofStages: true,
 			reason: "each of 5 pipeline stages needs a layer, and the model has 4",
 			instead: "no layout of 5 ranks works, the nearest ones that do are PP 4, " +

@@ -32,13 +32,12 @@ func gemma4Text() *family {
 			}
 			return list
 		},
-		cache: func(c *Config, layer int) compute.CacheLayer {
-			g, h := c.Family.(*gemma4), gemma4Heads(c, layer)
-			l := compute.CacheLayer{Heads: h.KV, Dim: h.Dim, Window: c.window(layer)}
-			if layer >= g.SharedFrom {
-				l.Kind = compute.Shared
+		cache: func(c *Config, layer int) []compute.CacheLayer {
+			if layer >= c.Family.(*gemma4).SharedFrom {
+				return nil
 			}
-			return l
+			h := gemma4Heads(c, layer)
+			return []compute.CacheLayer{{Heads: h.KV, Dim: h.Dim, Window: c.window(layer)}}
 		},
 		undivided: func(c *Config) error {
 			switch g := c.Family.(*gemma4); {

@@ -24,7 +24,7 @@ func gptOSS() *family {
 			readAttention(f, c, d, 64)
 			c.QKVBias = f.Flag("attention_bias", true)
 			c.OutBias = c.QKVBias
-			c.Family = &clampedExperts{readLocalExperts(f, c, 128, 4),
+			c.Family = &clampedExperts{readLocalExperts(f, c, 128, 1, 4),
 				f.Number("swiglu_limit", 7, 0)}
 			if a := f.Number("swiglu_alpha", 1.702, 0); a != 1.702 {
 				f.Fail(checkpoint.ErrUnsupported, "swiglu_alpha", "is %v", a)

@@ -12,6 +12,7 @@ func granite() *family {
 		defaults: llama().defaults,
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			c.Family = readMultipliers(f, c, d)
+			readWindows(f, c, 0, noLayer)
 			c.MLPBias = f.Flag("mlp_bias", false)
 		},
 		build: func(s *stage) (architecture, error) {

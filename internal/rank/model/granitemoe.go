@@ -34,31 +34,42 @@ func graniteMoEShared() *family {
 
 func readGraniteMoE(f *checkpoint.Fields, c *Config, d Config) {
 	m := readMultipliers(f, c, d)
-	c.Family = &graniteExperts{readLocalExperts(f, c, 8, 2), m}
+	readWindows(f, c, 0, noLayer)
+	c.Family = &graniteExperts{readLocalExperts(f, c, 8, 1, 2), m}
 }
 
 func buildGraniteMoE(s *stage) (architecture, error) {
-	c, e := s.cfg, s.cfg.Family.(*graniteExperts)
+	e := s.cfg.Family.(*graniteExperts)
 	o := e.options()
-	o.mlp = func(s *stage, _ int, prefix string) feedForward {
-		routing := e.Routing
-		routing.Factor = o.residualMultiplier
-		m := layers.MixtureOptions{Routing: routing, Experts: e.Count, Inner: e.Inner,
-			Router: "router.layer"}
-		if !s.Has(prefix + "block_sparse_moe.experts.0.gate_proj.weight") {
-			m.Stacked = &layers.Stacked{GateUp: "input_linear.weight",
-				Down: "output_linear.weight"}
-		}
-		routed := s.Mixture(prefix+"block_sparse_moe.", c.HiddenSize, m)
-		if e.Shared == 0 {
-			return routed
-		}
-		shared := layers.GatedMLPOptions{Activation: compute.SiLU, Down: "output_linear",
-			Multiplier: o.residualMultiplier}
-		if !s.Has(prefix + "shared_mlp.gate_proj.weight") {
-			shared.Fused = "input_linear"
-		}
-		return s.Together(routed, s.GatedMLP(prefix+"shared_mlp.", c.HiddenSize, e.Shared, shared))
-	}
+	o.mlp = e.feedForward
 	return newDecoder(s, o)
+}
+
+// feedForward is the mixture of a layer, the expert that all rows share, or both.
+func (e *graniteExperts) feedForward(s *stage, _ int, prefix string) feedForward {
+	hidden, multiplier := s.cfg.HiddenSize, float32(e.Residual)
+	var shared feedForward
+	if e.Shared > 0 {
+		o := layers.GatedMLPOptions{Activation: compute.SiLU, Down: "output_linear",
+			Multiplier: multiplier}
+		if !s.Has(prefix + "shared_mlp.gate_proj.weight") {
+			o.Fused = "input_linear"
+		}
+		shared = s.GatedMLP(prefix+"shared_mlp.", hidden, e.Shared, o)
+	}
+	if e.Count == 0 {
+		return shared
+	}
+	routing := e.Routing
+	routing.Factor = multiplier
+	m := layers.MixtureOptions{Routing: routing, Experts: e.Count, Inner: e.Inner,
+		Router: "router.layer"}
+	if !s.Has(prefix + "block_sparse_moe.experts.0.gate_proj.weight") {
+		m.Stacked = &layers.Stacked{GateUp: "input_linear.weight", Down: "output_linear.weight"}
+	}
+	routed := s.Mixture(prefix+"block_sparse_moe.", hidden, m)
+	if shared == nil {
+		return routed
+	}
+	return s.Together(routed, shared)
 }

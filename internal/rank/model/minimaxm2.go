@@ -15,7 +15,7 @@ func miniMaxM2() *family {
 			PAD: -1, RopeTheta: 5000000},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 128)
-			e := readLocalExperts(f, c, 256, 8)
+			e := readLocalExperts(f, c, 256, 1, 8)
 			e.Sigmoid = true
 			c.Family = e
 			c.RotaryDim = f.Integer("rotary_dim", min(64, c.HeadDim), 2, c.HeadDim)

@@ -14,7 +14,7 @@ func mixtral() *family {
 			PAD: -1, EOS: []int{2}, RopeTheta: 1e6},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 0)
-			c.Family = readLocalExperts(f, c, 8, 2)
+			c.Family = readLocalExperts(f, c, 8, 1, 2)
 			readRope(f, c)
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},

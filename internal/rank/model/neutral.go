@@ -55,6 +55,12 @@ var neutral = []string{
 	// How weights were made, or how ranks share them elsewhere: sums stay the same.
 	"pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha", "num_nextn_predict_layers",
 	"num_mtp_modules", "use_mtp", "mamba_ssm_dtype", "initial_context_length", "experts_per_token",
+	// How Mamba's layers were made, how their sums may be cut elsewhere, and how much is computed.
+	"chunk_size", "mamba_chunk_size", "use_mamba_kernels", "num_logits_to_keep",
+	"mamba_ssm_cache_dtype", "residual_in_fp32", "rescale_prenorm_residual", "time_step_min",
+	"time_step_max", "time_step_floor", "time_step_rank", "z_loss_coefficient", "init_method", "norm_eps",
+	"moe_shared_expert_overlap", "expand", "mamba_expand",
+	"mlp_expansion_factor",
 	// Options that families read where others switch them on.
 	"sliding_window", "max_window_layers", "use_sliding_window", "layer_types", "head_dim",
 	"num_key_value_heads", "rope_theta", "rope_scaling", "rope_parameters",

@@ -76,9 +76,9 @@ func nextWidths(c *Config) []width {
 	return append(expertWidths(c), width{"linear_num_key_heads", c.Family.(*next).delta.KeyHeads})
 }
 
-func nextCache(c *Config, layer int) compute.CacheLayer {
+func nextCache(c *Config, layer int) []compute.CacheLayer {
 	if n := c.Family.(*next); n.isLinear(layer) {
-		return n.delta.CacheLayer()
+		return []compute.CacheLayer{n.delta.CacheLayer()}
 	}
 	return plainCache(c, layer)
 }
@@ -163,7 +163,7 @@ func nextOptions(c *Config) decoderOptions {
 				return mixer{}
 			}
 			prefix += "linear_attn."
-			return mixer{attention: s.DeltaNet(prefix, layer-s.From, s.cfg.HiddenSize, n.delta),
+			return mixer{attention: s.DeltaNet(prefix, s.cached(layer), s.cfg.HiddenSize, n.delta),
 				output: prefix + "out_proj", width: n.delta.ValueHeads * n.delta.ValueDim}
 		},
 		mlp: sharedMixture,

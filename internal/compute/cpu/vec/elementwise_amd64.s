@@ -74,6 +74,28 @@ TEXT ·axpyAVX2(SB), NOSPLIT, $0-56
 	LOOP8(AXPYF, AXPYM, ADV2)
 	RET
 
+#define PRODUCTF \
+	VMOVUPS (SI), Y0; \
+	VMULPS (DX), Y0, Y0; \
+	VADDPS (DI), Y0, Y0; \
+	VMOVUPS Y0, (DI)
+#define PRODUCTM \
+	VMASKMOVPS (SI), Y15, Y0; \
+	VMASKMOVPS (DX), Y15, Y1; \
+	VMASKMOVPS (DI), Y15, Y2; \
+	VMULPS Y1, Y0, Y0; \
+	VADDPS Y2, Y0, Y0; \
+	VMASKMOVPS Y0, Y15, (DI)
+
+// func addProductsAVX2(dst, a, b []float32)
+TEXT ·addProductsAVX2(SB), NOSPLIT, $0-72
+	MOVQ dst_base+0(FP), DI
+	MOVQ dst_len+8(FP), CX
+	MOVQ a_base+24(FP), SI
+	MOVQ b_base+48(FP), DX
+	LOOP8(PRODUCTF, PRODUCTM, ADV3)
+	RET
+
 #define SCALEF \
 	VMULPS (SI), Y14, Y0; \
 	VMOVUPS Y0, (DI)

@@ -24,6 +24,15 @@ func addAVX2(dst, a, b []float32)
 func mulAVX2(x, f []float32)
 
 //go:noescape
+func addProductsAVX2(dst, a, b []float32)
+
+//go:noescape
+func recurAVX2(state, out, k, q, u []float32, decay float32)
+
+//go:noescape
+func recur512(state, out, k, q, u []float32, decay float32)
+
+//go:noescape
 func axpyAVX2(dst []float32, a float32, x []float32)
 
 //go:noescape

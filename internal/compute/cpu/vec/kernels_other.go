@@ -5,14 +5,21 @@ package vec
 // Without AVX2 the vector kernels are never chosen (isa.Available says no); these stand in for them
 // so that the methods of Ops are written once.
 
-func sumAVX2(x []float32) float32                           { return sumPortable(x) }
-func dotAVX2(a, b []float32) float32                        { return dotPortable(a, b) }
-func sumSqDiffAVX2(x []float32, mean float32) float32       { return sumSqDiffPortable(x, mean) }
-func expAVX2(x []float32, max float32)                      { expSumPortable(x, max) }
-func maxAVX2(x []float32) float32                           { return maxPortable(x) }
-func addAVX2(dst, a, b []float32)                           { addPortable(dst, a, b) }
-func mulAVX2(x, f []float32)                                { mulPortable(x, f) }
-func axpyAVX2(dst []float32, a float32, x []float32)        { axpyPortable(dst, a, x) }
+func sumAVX2(x []float32) float32                     { return sumPortable(x) }
+func dotAVX2(a, b []float32) float32                  { return dotPortable(a, b) }
+func sumSqDiffAVX2(x []float32, mean float32) float32 { return sumSqDiffPortable(x, mean) }
+func expAVX2(x []float32, max float32)                { expSumPortable(x, max) }
+func maxAVX2(x []float32) float32                     { return maxPortable(x) }
+func addAVX2(dst, a, b []float32)                     { addPortable(dst, a, b) }
+func mulAVX2(x, f []float32)                          { mulPortable(x, f) }
+func axpyAVX2(dst []float32, a float32, x []float32)  { axpyPortable(dst, a, x) }
+func addProductsAVX2(dst, a, b []float32)             { addProductsPortable(dst, a, b) }
+func recurAVX2([]float32, []float32, []float32, []float32, []float32, float32) {
+	panic("vec: no AVX2")
+}
+func recur512([]float32, []float32, []float32, []float32, []float32, float32) {
+	panic("vec: no AVX-512")
+}
 func fixedAxpyAVX2([]float64, float32, []float32, int, int) { panic("vec: no AVX2") }
 func fixedAxpy512([]float64, float32, []float32, int, int)  { panic("vec: no AVX-512") }
 func fixedCutAVX2(high, low []float32, x []float64)         { fixedCutPortable(high, low, x) }

@@ -183,3 +183,21 @@ func fromF16Portable(dst []float32, x []uint16) {
 		dst[i] = half.FromF16(x[i])
 	}
 }
+
+func addProductsPortable(dst, a, b []float32) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] += float32(a[i] * b[i])
+	}
+}
+
+func recurPortable(state, out, k, q, u []float32, decay float32) {
+	n := len(out)
+	for j, kj := range k {
+		row := state[j*n : (j+1)*n]
+		for i := range row {
+			row[i] = float32(decay*row[i]) + float32(kj*u[i])
+			out[i] += float32(q[j] * row[i])
+		}
+	}
+}

@@ -87,7 +87,12 @@ func (o *Ops) RMSNorm(dst, x, weight []float32, eps float32) {
 	}
 	x, weight = x[:len(dst)], weight[:len(dst)]
 	mean := float64(o.Dot(x, x)) / float64(len(x))
-	r := float32(1 / math.Sqrt(mean+float64(eps)))
+	o.ScaleWeight(dst, x, weight, float32(1/math.Sqrt(mean+float64(eps))))
+}
+
+// ScaleWeight computes dst = (x·r)·weight, element by element. dst may be x.
+func (o *Ops) ScaleWeight(dst, x, weight []float32, r float32) {
+	x, weight = x[:len(dst)], weight[:len(dst)]
 	if o.wide {
 		n := len(dst) &^ (rowStep512 - 1)
 		scaleWeight512(dst[:n], x, weight, r)

@@ -75,6 +75,20 @@ var operations = []struct {
 	{"Add", func(o *Ops, a, b, c, d []float32) []float32 { o.Add(a, a, b); return a }},
 	{"Mul", func(o *Ops, a, b, c, d []float32) []float32 { o.Mul(a, b); return a }},
 	{"Axpy", func(o *Ops, a, b, c, d []float32) []float32 { o.Axpy(a, 0.37, b); return a }},
+	{"AddProducts", func(o *Ops, a, b, c, d []float32) []float32 {
+		o.AddProducts(a, b, c)
+		return a
+	}},
+	{"Recur", func(o *Ops, a, b, c, d []float32) []float32 {
+		for _, rows := range []int{1, 3} {
+			n := len(a) / rows
+			if n > 64 {
+				n &^= 63
+			}
+			o.Recur(a, b[:n], c[:min(rows, len(c))], d, c, 0.9)
+		}
+		return append(b, a...)
+	}},
 	{"Fixed", func(o *Ops, a, b, c, d []float32) []float32 {
 		sum, n := widened(a), len(a)
 		o.FixedAxpy(sum[:n/3], 0.37, b, 3, n/3)
@@ -552,6 +566,7 @@ func BenchmarkVec(b *testing.B) {
 			"GeluErf": func() { copy(y, x); o.GeluErf(y) },
 			"Softmax": func() { copy(y, x); o.Softmax(y) },
 			"Max":     func() { o.Max(x) },
+			"Recur":   func() { o.Recur(y, x[:64], w[:64], x[64:128], w[64:128], 0.5) },
 		} {
 			b.Run(fmt.Sprintf("%v/%s/4096", i, name), func(b *testing.B) {
 				for range b.N {

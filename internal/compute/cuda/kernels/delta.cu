@@ -1,5 +1,5 @@
 // The gated delta rule (compute.DeltaArgs, https://arxiv.org/abs/2412.06464).
-#include "rt.cuh"
+#include "recurrence.cuh"
 
 struct Delta {
   const float* x;            // [rows][ldx]
@@ -52,14 +52,7 @@ KERNEL __launch_bounds__(128, 8) delta(const __grid_constant__ Delta p) {
       float v = c < p.key_dim ? x[head * p.key_dim + c]
                 : c < 2 * p.key_dim ? x[keys + head * p.key_dim + c - p.key_dim]
                                     : x[2 * keys + head * values + c - 2 * p.key_dim];
-      float s = 0.0f;
-      for (int j = 0; j < p.kernel - 1; j++) {
-        float before = state[j * channels + c];
-        s += w[j * channels + c] * before;
-        if (j > 0) state[(j - 1) * channels + c] = before;
-      }
-      s += w[(p.kernel - 1) * channels + c] * v;
-      if (p.kernel > 1) state[(p.kernel - 2) * channels + c] = v;
+      float s = convolved(state, w, channels, p.kernel, c, 0.0f, v);
       mixed[c] = s * sigmoid(s);
     }
     __syncthreads();

@@ -114,6 +114,7 @@ const (
 	Survey
 	Weigh
 	Describe
+	Scan
 	SplitCodesBF16
 	SplitBF16
 	SplitLatentCodesBF16
@@ -235,6 +236,7 @@ var names = [Count]string{
 	Survey:                "survey",
 	Weigh:                 "weigh",
 	Describe:              "describe",
+	Scan:                  "scan",
 	SplitCodesBF16:        "split_codes_bf16",
 	SplitBF16:             "split_bf16",
 	SplitLatentCodesBF16:  "split_latent_codes_bf16",
@@ -354,6 +356,7 @@ var files = [Count]string{
 	Survey:                "sample",
 	Weigh:                 "sample",
 	Describe:              "sample",
+	Scan:                  "scan",
 	SplitCodesBF16:        "split",
 	SplitBF16:             "split",
 	SplitLatentCodesBF16:  "split",
@@ -1075,6 +1078,7 @@ type GateParams struct {
 	Width  int32
 	Kind   int32
 	Type   int32
+	Alone  int32
 	Limit  float32
 }
 
@@ -1109,6 +1113,37 @@ type SumChunksParams struct {
 	LDY    int32
 	Add    int32
 	Cut    int32
+}
+
+// ScanParams are those of scan.cu's Scan.
+type ScanParams struct {
+	X           driver.Ptr
+	Y           driver.Ptr
+	Half        driver.Ptr
+	States      driver.Ptr
+	Runs        driver.Ptr
+	StateOf     driver.Ptr
+	Sequences   driver.Ptr
+	Positions   driver.Ptr
+	Kept        driver.Ptr
+	Convolution driver.Ptr
+	Bias        driver.Ptr
+	Decay       driver.Ptr
+	Shift       driver.Ptr
+	Skip        driver.Ptr
+	StateSize   uint64
+	LDX         int32
+	KeyHeads    int32
+	ValueHeads  int32
+	KeyDim      int32
+	ValueDim    int32
+	Kernel      int32
+	Groups      int32
+	Type        int32
+	StepScale   float32
+	GateScale   float32
+	Least       float32
+	Most        float32
 }
 
 // UnpackingParams are those of split.cu's Unpacking.

@@ -85,7 +85,7 @@ KERNEL scale_rows(const __grid_constant__ ScaleRows p) {
 }
 
 // What activate and gate apply.
-enum { RELU = 0, GELU = 1, GELU_TANH = 2, SILU = 3, SIGMOID = 4, TANH_CAP = 5, CLAMPED = 6 };
+enum { RELU = 0, GELU = 1, GELU_TANH = 2, SILU = 3, SIGMOID = 4, TANH_CAP = 5, CLAMPED = 6, RELU2 = 7 };
 
 DI float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
 
@@ -100,6 +100,7 @@ DI float activated(float x, int kind, float limit) {
     case GELU_TANH: return gelu_tanh(x);
     case SILU: return x * sigmoid(x);
     case SIGMOID: return sigmoid(x);
+    case RELU2: return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
   }
   return limit * tanhf(x / limit);
 }
@@ -115,11 +116,11 @@ KERNEL activate(const __grid_constant__ Activate p) {
 }
 
 struct Gate {
-  const float* both;  // [rows][gate, then up]
+  const float* both;  // [rows][gate, then up], or up alone
   float* y;
   u16* half;          // y in 16 bits
   const int* filled;  // how many rows there are; null for all
-  int n, width, kind, type;
+  int n, width, kind, type, alone;
   float limit;
 };
 
@@ -130,10 +131,18 @@ DI float gated(float g, float u, const Gate& p) {
   return g * sigmoid(1.702f * g) * (u + 1.0f);
 }
 
-// gate computes activation(gate) * up; CLAMPED is GPT-OSS's (see compute.Gating). Where rows are
+// gate computes activation(gate) * up, or activation(up); CLAMPED is GPT-OSS's (see compute.Gating). Where rows are
 // vectors of 4 numbers, it takes them so.
 KERNEL gate(const __grid_constant__ Gate p) {
   const int all = p.filled ? *p.filled * p.width : p.n;
+  if (p.alone) {
+    EACH(all) {
+      const float v = activated(p.both[i], p.kind, 0.0f);
+      p.y[i] = v;
+      keep_half(p.half + i, v, p.type);
+    }
+    return;
+  }
   if (p.width % 4 != 0) {
     EACH(all) {
       const float* row = p.both + (size_t)(i / p.width) * 2 * p.width;

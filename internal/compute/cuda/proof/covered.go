@@ -99,6 +99,7 @@ var covered = [...]kernels.ID{
 	kernels.Route,
 	kernels.RouteOrder,
 	kernels.ScaleRows,
+	kernels.Scan,
 	kernels.ScatterSums,
 	kernels.SigmoidGate,
 	kernels.SplitBF16,

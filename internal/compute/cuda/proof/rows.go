@@ -173,12 +173,21 @@ func gated(g compute.Gating, gate, up float64) float64 {
 
 func gate(s *subject, rows, width int) {
 	for _, g := range []compute.Gating{{Activation: compute.SiLU}, {Activation: compute.GELU},
-		{Activation: compute.GELUTanh}, {Limit: 1.5}} {
-		both, a := s.tensor(rows, 2*width)
+		{Activation: compute.GELUTanh}, {Limit: 1.5},
+		{Activation: compute.ReLU2, Ungated: true}} {
+		wide := 2 * width
+		if g.Ungated {
+			wide = width
+		}
+		both, a := s.tensor(rows, wide)
 		y := s.poisoned(rows, width)
 		s.Gate(g, y, both)
 		want := make([]float64, rows*width)
 		for i := range want {
+			if g.Ungated {
+				want[i] = activations[g.Activation](float64(a[i]))
+				continue
+			}
 			row := a[i/width*2*width:]
 			want[i] = gated(g, float64(row[i%width]), float64(row[width+i%width]))
 		}

@@ -153,6 +153,34 @@ func (f *Fields) Numbers(key string) []float64 {
 	return list
 }
 
+// Range reads two numbers that are not negative, in order. transformers 5 writes an infinite one as
+// {"__float__": "Infinity"}.
+func (f *Fields) Range(key string, low, high float64) (float64, float64) {
+	if !f.Set(key) {
+		return low, high
+	}
+	var list []json.RawMessage
+	f.decode(key, &list, "a list of two numbers")
+	var ends []float64
+	for _, raw := range list {
+		var end float64
+		var tagged struct {
+			Float string `json:"__float__"`
+		}
+		if json.Unmarshal(raw, &tagged) == nil && tagged.Float == "Infinity" {
+			end = math.Inf(1)
+		} else if json.Unmarshal(raw, &end) != nil {
+			break
+		}
+		ends = append(ends, end)
+	}
+	if len(list) != 2 || len(ends) != 2 || ends[0] < 0 || ends[1] < ends[0] {
+		f.Fail(ErrMalformed, key, "is %s where two numbers in order are expected", f.Excerpt(key))
+		return low, high
+	}
+	return ends[0], ends[1]
+}
+
 // Only fails unless the field has a value, which is also the default.
 func (f *Fields) Only(key, value string) {
 	if got := f.Text(key, value); got != value && f.err == nil {

@@ -161,6 +161,7 @@ func ReadConfig(f Folder) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	raw = tagInfinity(raw)
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil || all == nil || len(all["quantization_config"]) > 0 ||
 		len(all["compression_config"]) > 0 {
@@ -191,6 +192,32 @@ func ReadConfig(f Folder) ([]byte, error) {
 		return json.Marshal(all)
 	}
 	return raw, nil
+}
+
+// tagInfinity is raw with each Infinity, which Python writes and JSON lacks, as transformers 5 writes
+// it (see Fields.Range).
+func tagInfinity(raw []byte) []byte {
+	const word = "Infinity"
+	if !bytes.Contains(raw, []byte(word)) {
+		return raw
+	}
+	var out []byte
+	quoted := false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\' && i+1 < len(raw):
+			out = append(out, c)
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && bytes.HasPrefix(raw[i:], []byte(word)):
+			out = append(out, `{"__float__":"Infinity"}`...)
+			i += len(word) - 1
+			continue
+		}
+		out = append(out, raw[i])
+	}
+	return out
 }
 
 // pointers are how files begin that stand for a file elsewhere, and what fetches it.

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,5 +190,31 @@ func TestQuantFiles(t *testing.T) {
 		if !strings.HasPrefix(string(got), tc.want) {
 			t.Errorf("%s with %s %s: %s, not %s", tc.config, tc.file, tc.quant, got, tc.want)
 		}
+	}
+}
+
+// TestInfinity reads a configuration with infinite numbers, as Python writes them.
+func TestInfinity(t *testing.T) {
+	dir := t.TempDir()
+	config := `{"name":"of \"Infinity\"","time_step_limit":[0.0, Infinity]}`
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := ReadConfig(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := ReadFields(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := f.Text("name", "")
+	if low, high := f.Range("time_step_limit", 1, 2); low != 0 || !math.IsInf(high, 1) ||
+		name != `of "Infinity"` || f.Err() != nil {
+		t.Errorf("%s: %g to %g, %v", name, low, high, f.Err())
 	}
 }

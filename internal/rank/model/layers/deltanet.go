@@ -31,8 +31,8 @@ type DeltaOptions struct {
 
 // args is the numbers of one of size ranks.
 func (o *DeltaOptions) args(size int) compute.DeltaArgs {
-	return compute.DeltaArgs{KeyHeads: o.KeyHeads / size, ValueHeads: o.ValueHeads / size,
-		KeyDim: o.KeyDim, ValueDim: o.ValueDim, Kernel: o.Kernel, Eps: o.Eps}
+	return compute.DeltaArgs{Eps: o.Eps, Recurrence: compute.Recurrence{KeyHeads: o.KeyHeads / size,
+		ValueHeads: o.ValueHeads / size, KeyDim: o.KeyDim, ValueDim: o.ValueDim, Kernel: o.Kernel}}
 }
 
 // CacheLayer is what the layer keeps of a request.
@@ -50,16 +50,26 @@ func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNe
 	a, first := &y.args, l.group.Rank*y.args.KeyHeads
 	y.in = l.column(&l.qkv, false, l.deltaParts(prefix, in, &o)...)
 	l.widen(&l.attended, a.ValueHeads*a.ValueDim)
-	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads, first, a)
-	heads := first * a.Group()
-	a.Shift = l.vector(prefix+"dt_bias", o.ValueHeads, heads, heads+a.ValueHeads)
-	decay := l.floats(prefix+"A_log", []int{o.ValueHeads}, heads, heads+a.ValueHeads)
+	keys, values := o.KeyHeads*a.KeyDim, a.Group()*a.ValueDim
+	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads*a.Channels(), &a.Recurrence,
+		channels{a.KeyDim, func(h int) int { return (first + h) * a.KeyDim }, 1},
+		channels{a.KeyDim, func(h int) int { return keys + (first+h)*a.KeyDim }, 1},
+		channels{values, func(h int) int { return 2*keys + (first+h)*values }, 1})
+	l.decays(prefix, o.ValueHeads, &a.Recurrence)
+	a.Norm = l.vector(prefix+"norm.weight", a.ValueDim, 0, a.ValueDim)
+	return y
+}
+
+// decays reads the decays of the rank's value heads, of so many on all ranks: tensors A_log and
+// dt_bias.
+func (l *Loader) decays(prefix string, heads int, a *compute.Recurrence) {
+	first := l.group.Rank * a.ValueHeads
+	a.Shift = l.vector(prefix+"dt_bias", heads, first, first+a.ValueHeads)
+	decay := l.floats(prefix+"A_log", []int{heads}, first, first+a.ValueHeads)
 	for i, v := range decay {
 		decay[i] = float32(-math.Exp(float64(v)))
 	}
 	a.Decay = l.upload(decay)
-	a.Norm = l.vector(prefix+"norm.weight", a.ValueDim, 0, a.ValueDim)
-	return y
 }
 
 // deltaParts are the rank's rows of what is projected: queries, keys, values, gates, β and decays.
@@ -82,27 +92,30 @@ func (l *Loader) deltaParts(prefix string, in int, o *DeltaOptions) []part {
 		l.columnPart(prefix+"in_proj_a", o.ValueHeads, in)}
 }
 
-// convolution reads the weights of the rank's channels, of each key head side by side: the tensor
-// has a row of Kernel weights for each channel, first of all queries, then of all keys, then of all
-// values.
-func (l *Loader) convolution(tensor string, heads, first int, a *compute.DeltaArgs) compute.Memory {
-	values := a.Group() * a.ValueDim
-	keys, rows := heads*a.KeyDim, heads*a.Channels()
-	shape := []int{rows, 1, a.Kernel}
+// channels are n channels of each key head of a recurrence; row is where those of a key head of this
+// rank begin among the rows of a tensor, and factor is what their inputs are multiplied by.
+type channels struct {
+	n      int
+	row    func(head int) int
+	factor float32
+}
+
+// convolution reads the weights of the channels of the rank's key heads: of each the channels side
+// by side, where the tensor has rows of Kernel weights.
+func (l *Loader) convolution(tensor string, rows int, a *compute.Recurrence,
+	list ...channels) compute.Memory {
 	all := make([]float32, a.KeyHeads*a.Kernel*a.Channels())
-	// read puts the weights of n channels of each head from a row on at a channel of the head.
-	read := func(row, n, at int) {
-		lo := (row + first*n) * a.Kernel
-		v := l.floats(tensor, shape, lo, lo+a.KeyHeads*n*a.Kernel)
-		for i, w := range v {
-			c, j := i/a.Kernel, i%a.Kernel
-			head := c / n * a.Kernel * a.Channels()
-			all[head+j*a.Channels()+at+c%n] = w
+	for h := range a.KeyHeads {
+		at := h * a.Kernel * a.Channels()
+		for _, c := range list {
+			lo := c.row(h) * a.Kernel
+			v := l.floats(tensor, []int{rows, 1, a.Kernel}, lo, lo+c.n*a.Kernel)
+			for i, w := range v {
+				all[at+i%a.Kernel*a.Channels()+i/a.Kernel] = w * c.factor
+			}
+			at += c.n
 		}
 	}
-	read(0, a.KeyDim, 0)
-	read(keys, a.KeyDim, a.KeyDim)
-	read(2*keys, values, 2*a.KeyDim)
 	if l.scale != nil {
 		return nil
 	}

@@ -161,7 +161,7 @@ func travelWidth(hidden, perToken, places int) int {
 // added over the ranks of the place it is all of it.
 func (y *Mixture) travel(x *Tensor) error {
 	t, comm := &y.rank.travelling, y.group.DP.Comm
-	y.dispatch(x)
+	y.dispatch(y.expertRows(x))
 	y.beside = beside{read: x}
 	t.got = zeroed(t.got, y.group.places())
 	err := y.await(status.Dispatch, func() (err error) {
@@ -175,7 +175,7 @@ func (y *Mixture) travel(x *Tensor) error {
 		return err
 	}
 	y.answer()
-	n := 2 * y.hidden * len(t.at)
+	n := 2 * y.latent * len(t.at)
 	t.home = slices.Grow(t.home[:0], n)[:n]
 	err = y.await(status.Combine, func() error {
 		return comm.AllToAll(t.home, t.back, t.counts, t.want)
@@ -183,14 +183,14 @@ func (y *Mixture) travel(x *Tensor) error {
 	if err != nil {
 		return err
 	}
-	y.dev.(Traveller).MixGathered(&y.sum, t.home, t.at, x.Rows, y.hidden)
+	y.dev.(Traveller).MixGathered(&y.sum, t.home, t.at, x.Rows, y.latent)
 	return nil
 }
 
 // dispatch sets out to the rows that this rank's peer in each place has experts of, and at and want
 // to what comes back.
 func (y *Mixture) dispatch(x *Tensor) {
-	t, k, width, size := &y.rank.travelling, y.mix.PerToken, y.hidden, y.group.Size
+	t, k, width, size := &y.rank.travelling, y.mix.PerToken, y.latent, y.group.Size
 	chosen, weights := y.route()
 	places := y.group.places()
 	t.out, t.at = t.out[:0], t.at[:0]
@@ -230,7 +230,8 @@ func (y *Mixture) visit(x *Tensor) error {
 	if err != nil {
 		return err
 	}
-	y.dev.Mix(&y.visited, y.score(all), &y.scores, &y.mix)
+	y.score(all)
+	y.dev.Mix(&y.visited, y.expertRows(all), &y.scores, &y.mix)
 	return y.await(status.Combine, func() error {
 		return comm.ScatterSums(&y.sum, &y.visited, x.Rows, y.group.Size > 1)
 	})
@@ -268,7 +269,7 @@ func (y *Mixture) visitors() error {
 		}
 		in = in[n:]
 	}
-	y.dev.(Traveller).MixChosen(&y.sum, t.rows, y.hidden, t.chosen, t.weights, &y.mix)
+	y.dev.(Traveller).MixChosen(&y.sum, t.rows, y.latent, t.chosen, t.weights, &y.mix)
 	return nil
 }
 
@@ -281,9 +282,9 @@ func (y *Mixture) admit(run []float32, place int) error {
 	}
 	forms := math.Float32bits(run[0])
 	form, wanted := compute.RowForm(forms), compute.RowForm(forms>>8)
-	each := form.Words(y.hidden) + rowHead(k)
+	each := form.Words(y.latent) + rowHead(k)
 	switch run = run[1:]; {
-	case forms>>16 != 0, form != compute.FloatRow && form != y.form, !wanted.Sound(y.hidden):
+	case forms>>16 != 0, form != compute.FloatRow && form != y.form, !wanted.Sound(y.latent):
 		return fmt.Errorf("their forms are %#x, that of rows here is %d", forms, y.form)
 	case len(run)%each != 0:
 		return fmt.Errorf("%d numbers are no rows of %d", len(run), each)
@@ -293,8 +294,8 @@ func (y *Mixture) admit(run []float32, place int) error {
 	}
 	t.got[place] = len(run) / each
 	for ; len(run) > 0; run = run[each:] {
-		words, at := form.Words(y.hidden), len(t.rows)
-		t.rows = slices.Grow(t.rows, y.hidden)[:at+y.hidden]
+		words, at := form.Words(y.latent), len(t.rows)
+		t.rows = slices.Grow(t.rows, y.latent)[:at+y.latent]
 		dev.Widen(t.rows[at:], run[:words], form)
 		head := run[words:each]
 		for _, e := range head[:k] {
@@ -315,7 +316,7 @@ func (y *Mixture) admit(run []float32, place int) error {
 
 // answer sets back to what this rank's experts made of the rows of each place.
 func (y *Mixture) answer() {
-	t, width := &y.rank.travelling, y.hidden
+	t, width := &y.rank.travelling, y.latent
 	t.back, t.counts = t.back[:0], zeroed(t.counts, len(t.got))
 	sums, rows, row := y.sum.Floats(), len(t.rows)/width, 0
 	for place, n := range t.got {

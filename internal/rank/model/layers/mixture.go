@@ -21,6 +21,10 @@ type Mixture struct {
 	// routerReads and expertsRead are those of MixtureOptions.
 	routerReads, expertsRead *RMSNorm
 	at                       int // the model's layer that it is in
+	// narrow, unless nil, makes the rows that experts read, which are as wide as latent, of those
+	// that the router reads; wide makes what is added of what they make.
+	narrow, wide *Linear
+	latent       int
 	// Where ranks hold whole experts: how one is made; and those that are there for another
 	// placement.
 	loader *Loader
@@ -55,8 +59,11 @@ type MixtureOptions struct {
 	// router reads, and its experts.
 	RouterReads, ExpertsRead *RMSNorm
 	// Names are the modules of an expert's gate, up and down; "" is gate_proj, up_proj and
-	// down_proj.
+	// down_proj. Ungated ones have no gate, and are not stacked.
 	Names [3]string
+	// Latent is how wide the rows are that experts read, 0 for hidden: modules fc1_latent_proj and
+	// fc2_latent_proj turn rows to those and back.
+	Latent int
 	// Stacked says how the experts are stored together; nil is a module for each. Bias says that
 	// those have biases.
 	Stacked *Stacked
@@ -80,12 +87,21 @@ type Stacked struct {
 func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture {
 	router := prefix + cmp.Or(opt.Router, "gate")
 	whole := whole(router, opt.Experts, hidden)
-	if opt.Activation == compute.ReLU {
+	if opt.Activation == compute.ReLU && !opt.Ungated {
 		opt.Activation = compute.SiLU
 	}
 	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.within.Layer,
 		routerReads: opt.RouterReads, expertsRead: opt.ExpertsRead,
 		router: l.weightIn(l.outside(), 1, whole)}
+	y.latent = cmp.Or(opt.Latent, hidden)
+	if opt.Latent > 0 {
+		// Every rank has them whole; rows of other places come to them without their adapters.
+		y.narrow = l.PickedLinear(prefix+"fc1_latent_proj", opt.Latent, hidden)
+		y.wide = l.PickedLinear(prefix+"fc2_latent_proj", hidden, opt.Latent)
+		l.widen(&l.narrowed, opt.Latent)
+		l.widen(&l.widened, hidden)
+		hidden = opt.Latent
+	}
 	y.mix = compute.Mixture{Routing: opt.Routing, Gating: opt.Gating,
 		Chunks: Chunks / l.group.Size, Experts: make([]compute.Expert, opt.Experts),
 		Load: l.expertLoad(opt.Experts)}
@@ -172,9 +188,13 @@ func (l *Loader) expert(prefix string, hidden, e, chunks int, opt *MixtureOption
 		down = whole(p+names[2], hidden, opt.Inner)
 	}
 	if s == nil {
-		x := compute.Expert{GateUp: l.weight(1, gate, up), Down: l.weight(chunks, down)}
+		inner := []part{gate, up}
+		if opt.Ungated {
+			inner = inner[1:]
+		}
+		x := compute.Expert{GateUp: l.weight(1, inner...), Down: l.weight(chunks, down)}
 		if opt.Bias {
-			x.GateUpBias = l.bias(gate, up)
+			x.GateUpBias = l.bias(inner...)
 		}
 		if l.group.Experts == nil {
 			x.DownBias = l.expertBias(prefix, hidden, e, opt)
@@ -276,15 +296,36 @@ func (y *Mixture) Forward(x *Tensor) (*Tensor, error) {
 	if y.group.places() > 1 {
 		err = y.amongPlaces(x)
 	} else {
-		y.dev.Mix(&y.sum, y.score(x), &y.scores, &y.mix)
+		y.score(x)
+		y.dev.Mix(&y.sum, y.expertRows(x), &y.scores, &y.mix)
 	}
 	if err == nil {
 		err = y.allReduce(&y.sum)
 	}
-	if err == nil {
-		y.dev.Mixed(&y.sum, &y.mix)
+	if err != nil {
+		return nil, err
 	}
-	return &y.sum, err
+	y.dev.Mixed(&y.sum, &y.mix)
+	if y.wide == nil {
+		return &y.sum, nil
+	}
+	y.wide.Forward(&y.widened, &y.sum)
+	return &y.widened, nil
+}
+
+// expertRows is what experts read of the rows of x.
+func (y *Mixture) expertRows(x *Tensor) *Tensor {
+	if x.Rows == 0 {
+		return x
+	}
+	if y.expertsRead != nil {
+		x = y.expertsRead.Forward(x)
+	}
+	if y.narrow == nil {
+		return x
+	}
+	y.narrow.Forward(&y.narrowed, x)
+	return &y.narrowed
 }
 
 // amongPlaces makes sum this rank's part of what the experts of all places make of the rows of x.
@@ -292,23 +333,18 @@ func (y *Mixture) amongPlaces(x *Tensor) error {
 	if y.group.visits() != nil {
 		return y.visit(x)
 	}
-	return y.travel(y.score(x))
+	y.score(x)
+	return y.travel(x)
 }
 
-// score makes scores the router's products with the rows of x, and returns what experts read of
-// them.
-func (y *Mixture) score(x *Tensor) *Tensor {
+// score makes scores the router's products with the rows of x.
+func (y *Mixture) score(x *Tensor) {
 	y.dev.Resize(&y.scores, x.Rows, y.router.Out())
 	if x.Rows == 0 {
-		return x
+		return
 	}
-	read := x
 	if y.routerReads != nil {
-		read = y.routerReads.Forward(x)
+		x = y.routerReads.Forward(x)
 	}
-	y.router.Product(y.scores.All(), read.All(), y.routerBias)
-	if y.expertsRead != nil {
-		return y.expertsRead.Forward(x)
-	}
-	return x
+	y.router.Product(y.scores.All(), x.All(), y.routerBias)
 }

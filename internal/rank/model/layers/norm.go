@@ -53,11 +53,7 @@ func (l *Loader) ScaledRMSNorm(tensor string, width int, eps, factor float32) *R
 
 // Scalar reads a tensor of one element, 0 when the layers are weighed only.
 func (l *Loader) Scalar(tensor string) float32 {
-	v := l.floats(tensor, []int{1}, 0, 1)
-	if v == nil {
-		return 0
-	}
-	return v[0]
+	return l.number(tensor, []int{1}, 0)
 }
 
 // Forward returns x normalised.

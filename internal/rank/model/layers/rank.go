@@ -145,6 +145,8 @@ type rank struct {
 	sum      Tensor // of a row-parallel product, before it is added to the residual stream
 	scores   Tensor // of a router
 	latent   latentMemory
+	narrowed Tensor // what experts read, where that is not as wide as rows
+	widened  Tensor // what is made of what they add
 	mixing   Tensor // stands for what the device mixes in
 	besides  Tensor // of the shared expert, while rows travel
 	visited  Tensor // what experts made of the rows of all places

@@ -376,6 +376,14 @@ func (d *Device) Delta(_ compute.Cache, layer int, _ *compute.Batch, args *compu
 		args.Kernel)
 }
 
+// Scan implements layers.Device.
+func (d *Device) Scan(_ compute.Cache, layer int, _ *compute.Batch, args *compute.ScanArgs,
+	dst *layers.Tensor, x compute.View) {
+	d.call("scan %s = %s over layer %d (%d heads of %d in %d parts, %d groups of %d, kernel %d)",
+		all(dst), of(x), layer, args.ValueHeads, args.ValueDim, args.KeyHeads, args.Groups,
+		args.KeyDim, args.Kernel)
+}
+
 // SigmoidGate implements layers.Device.
 func (d *Device) SigmoidGate(x *layers.Tensor, gate compute.View) {
 	d.call("gate %s by sigmoid of %s", all(x), of(gate))
