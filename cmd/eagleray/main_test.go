@@ -18,6 +18,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/invited"
 	"github.com/eagleray/eagleray/internal/rank/gpu"
 	"github.com/eagleray/eagleray/internal/sys/synctext"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // asProgram makes the test binary be the program: tests start it as users do, and it starts its own
@@ -212,16 +213,6 @@ func workers(t *testing.T, parent int) map[int]int {
 	return found
 }
 
-// gone tells whether a process has ended; one that is dead and not yet reaped has.
-func gone(pid int) bool {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	_, state, _ := strings.Cut(string(raw), ") ")
-	return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
-}
-
 // twoWorkers are the workers of a server with two ranks; they must be gone within a second of its
 // end.
 func twoWorkers(t *testing.T, p *program) map[int]int {
@@ -238,7 +229,7 @@ func workersEnd(t *testing.T, w map[int]int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for rank, pid := range w {
-		for !gone(pid) {
+		for !testchild.Gone(pid) {
 			if time.Now().After(deadline) {
 				t.Errorf("rank %d (pid %d) is still there", rank, pid)
 				_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -327,6 +327,8 @@ func refused(t *testing.T, s *testServer, path, body string, status int, param, 
 		code = "context_length_exceeded"
 	case status == 400 && strings.Contains(text, ": at /properties"): // of a schema
 		code = "schema_invalid"
+	case status == 400 && strings.Contains(text, "Mutually exclusive"):
+		code = "mutually_exclusive_parameters"
 	}
 	if e["code"] != code {
 		t.Errorf("code %v, want %v", e["code"], code)

@@ -148,18 +148,9 @@ func TestResponsesRefusals(t *testing.T) {
 			"null is not supported"},
 		"temperature": {hiInput + `,"temperature":-1`, "temperature", "at least 0"},
 	} {
-		rec := s.post(responses.ResponsesPath, "{"+c.fields+"}")
-		if rec.Code != 400 {
-			t.Errorf("%s: answered %d: %s", name, rec.Code, rec.Body)
-			continue
-		}
-		e := at(t, object(t, rec.Body.Bytes()), "error").(map[string]any)
-		if e["param"] != c.param || !strings.Contains(e["message"].(string), c.message) {
-			t.Errorf("%s: param %v, message %v", name, e["param"], e["message"])
-		}
-	}
-	if len(s.engine.requests) > 0 {
-		t.Errorf("%d requests reached the engine", len(s.engine.requests))
+		t.Run(name, func(t *testing.T) {
+			refused(t, s, responses.ResponsesPath, "{"+c.fields+"}", 400, c.param, c.message)
+		})
 	}
 	for path, param := range map[string]string{
 		"/v1/responses/x?stream=maybe":               "stream",

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"errors"
-	"io"
 	"slices"
 	"testing"
 	"time"
@@ -30,14 +29,7 @@ func TestChoices(t *testing.T) {
 	}
 	defer s.Close()
 	got := make([][]int32, len(list))
-	for {
-		d, err := s.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for d := range deltas(t, s) {
 		got[d.Choice] = append(got[d.Choice], d.Tokens...)
 	}
 	for i := range want {

@@ -2,9 +2,7 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"testing"
 	"time"
@@ -79,14 +77,7 @@ func TestBehindTheLoop(t *testing.T) {
 // drain reads a stream of one request to its end.
 func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.Delta) {
 	t.Helper()
-	for {
-		d, err := s.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			return text, tokens, last
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for d := range deltas(t, s) {
 		for i, at := range d.TextOffsets {
 			if want := (tokens + i) * len(" Time"); at != want {
 				t.Fatalf("token %d is at %d, want %d", tokens+i, at, want)
@@ -99,6 +90,7 @@ func drain(t *testing.T, s engine.Stream) (text string, tokens int, last engine.
 		tokens += len(d.Tokens)
 		last = d
 	}
+	return text, tokens, last
 }
 
 // TestNamedLogprobs asks for the log-probabilities of some tokens: they are those that a list of
@@ -145,31 +137,17 @@ func TestInterval(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	got, deltas := make([]received, len(list)), make([]int, len(list))
-	for {
-		d, err := s.Next(t.Context())
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := &got[d.Choice]
+	got, counts := make([]received, len(list)), make([]int, len(list))
+	for d := range deltas(t, s) {
 		if n, every := len(d.Tokens), list[d.Choice].Interval; d.Finish == sample.Unfinished &&
-			deltas[d.Choice] > 0 && n < every {
-			t.Errorf("delta %d of request %d has %d tokens", deltas[d.Choice], d.Choice, n)
+			counts[d.Choice] > 0 && n < every {
+			t.Errorf("delta %d of request %d has %d tokens", counts[d.Choice], d.Choice, n)
 		}
-		deltas[d.Choice]++
-		a.text += string(d.Text)
-		a.tokens = append(a.tokens, d.Tokens...)
-		for _, l := range d.Logprobs {
-			l.Slot, l.Top = 0, slices.Clone(l.Top)
-			a.logprobs = append(a.logprobs, l)
-		}
-		a.finish = d.Finish
+		counts[d.Choice]++
+		got[d.Choice].add(d)
 	}
 	same(t, "with an interval", got, want)
-	for i, n := range deltas {
+	for i, n := range counts {
 		if most := 2 + (len(want[i].tokens)-1)/list[i].Interval; n < 2 || n > most {
 			t.Errorf("request %d: %d deltas of %d tokens", i, n, len(want[i].tokens))
 		}
@@ -193,28 +171,14 @@ func TestFinalOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	got, deltas := make([]received, len(list)), make([]int, len(list))
-	for {
-		d, err := s.Next(t.Context())
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := &got[d.Choice]
-		deltas[d.Choice]++
-		a.text += string(d.Text)
-		a.tokens = append(a.tokens, d.Tokens...)
-		for _, l := range d.Logprobs {
-			l.Slot, l.Top = 0, slices.Clone(l.Top)
-			a.logprobs = append(a.logprobs, l)
-		}
-		a.finish = d.Finish
+	got, counts := make([]received, len(list)), make([]int, len(list))
+	for d := range deltas(t, s) {
+		got[d.Choice].add(d)
+		counts[d.Choice]++
 	}
 	same(t, "final only", got, want)
-	if deltas[0] < 2 || deltas[1] != 1 || deltas[2] != 1 || deltas[3] != 1 {
-		t.Errorf("%d deltas", deltas)
+	if counts[0] < 2 || counts[1] != 1 || counts[2] != 1 || counts[3] != 1 {
+		t.Errorf("%d deltas", counts)
 	}
 	endless := greedy(e, question, 1500)
 	endless.Params.IgnoreEOS, endless.Params.StopTokens, endless.FinalOnly = true, nil, true

@@ -164,14 +164,7 @@ func TestPrefillOverRanks(t *testing.T) {
 		}
 		defer s.Close()
 		var got []string
-		for {
-			d, err := s.Next(t.Context())
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		for d := range deltas(t, s) {
 			for _, l := range slices.Concat(d.PromptLogprobs, d.Logprobs) {
 				got = append(got, fmt.Sprintf("%+v", l))
 			}
@@ -334,16 +327,10 @@ func TestLogprobs(t *testing.T) {
 		for late && e.Totals().OutputTokens < 20 {
 			time.Sleep(time.Millisecond)
 		}
-		for {
-			d, err := s.Next(t.Context())
-			if errors.Is(err, io.EOF) {
-				return out, prompt
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		for d := range deltas(t, s) {
 			out, prompt = append(out, d.Logprobs...), append(prompt, d.PromptLogprobs...)
 		}
+		return out, prompt
 	}
 	late, latePrompt := collect(whole, true)
 	live, livePrompt := collect(pieces, false)
@@ -424,14 +411,7 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	for {
-		d, err := s.Next(t.Context())
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for d := range deltas(t, s) {
 		text.Write(d.Text)
 	}
 	if text.String() != indexAnswer {

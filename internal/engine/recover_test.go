@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -30,6 +31,34 @@ type received struct {
 	err      error
 }
 
+func (a *received) add(d engine.Delta) {
+	a.text += string(d.Text)
+	a.tokens = append(a.tokens, d.Tokens...)
+	for _, l := range d.Logprobs {
+		l.Slot, l.Top = 0, slices.Clone(l.Top) // the slot is whichever was free
+		a.logprobs = append(a.logprobs, l)
+	}
+	a.finish = d.Finish
+}
+
+// deltas are those of a stream to its end.
+func deltas(t testing.TB, s engine.Stream) iter.Seq[engine.Delta] {
+	return func(yield func(engine.Delta) bool) {
+		for {
+			d, err := s.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
 // collect reads a stream to its end; seen is told of each delta.
 func collect(t *testing.T, s engine.Stream, seen func(tokens int)) (a received) {
 	defer s.Close()
@@ -41,13 +70,7 @@ func collect(t *testing.T, s engine.Stream, seen func(tokens int)) (a received) 
 			}
 			return a
 		}
-		a.text += string(d.Text)
-		a.tokens = append(a.tokens, d.Tokens...)
-		for _, l := range d.Logprobs {
-			l.Slot, l.Top = 0, slices.Clone(l.Top) // the slot is whichever was free
-			a.logprobs = append(a.logprobs, l)
-		}
-		a.finish = d.Finish
+		a.add(d)
 		seen(len(a.tokens))
 	}
 }

@@ -211,27 +211,16 @@ func spell(v []int32) string {
 
 func (tr *transcript) configure(args []string) string {
 	c := Config{PrefixCaching: true, ChunkedPrefill: true}
+	numbers := map[string]*int{"seqs": &c.MaxSeqs, "tokens": &c.MaxTokens, "len": &c.MaxModelLen,
+		"block": &c.BlockSize, "blocks": &c.Blocks, "flights": &c.MaxInFlight,
+		"adapters": &c.MaxAdapters, "stages": &c.Stages, "long": &c.LongPrefillTokens}
 	for _, a := range args {
 		name, value, _ := strings.Cut(a, "=")
+		if to := numbers[name]; to != nil {
+			*to = tr.number(value)
+			continue
+		}
 		switch name {
-		case "seqs":
-			c.MaxSeqs = tr.number(value)
-		case "tokens":
-			c.MaxTokens = tr.number(value)
-		case "len":
-			c.MaxModelLen = tr.number(value)
-		case "block":
-			c.BlockSize = tr.number(value)
-		case "blocks":
-			c.Blocks = tr.number(value)
-		case "flights":
-			c.MaxInFlight = tr.number(value)
-		case "adapters":
-			c.MaxAdapters = tr.number(value)
-		case "stages":
-			c.Stages = tr.number(value)
-		case "long":
-			c.LongPrefillTokens = tr.number(value)
 		case "no-cache":
 			c.PrefixCaching = false
 		case "no-chunks":

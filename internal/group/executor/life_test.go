@@ -24,6 +24,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/launch/inproc"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/sys/machine"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // beDriver is the test binary as a driver of its own.
@@ -146,7 +147,7 @@ func TestDriverKilled(t *testing.T) {
 		}
 		t.Cleanup(func() {
 			for _, pid := range pids {
-				if !gone(pid) {
+				if !testchild.Gone(pid) {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}
@@ -154,7 +155,8 @@ func TestDriverKilled(t *testing.T) {
 		started := time.Now()
 		ended()
 		for rank, pid := range pids {
-			eventually(t, fmt.Sprintf("the end of rank %d", rank), func() bool { return gone(pid) })
+			eventually(t, fmt.Sprintf("the end of rank %d", rank),
+				func() bool { return testchild.Gone(pid) })
 		}
 		t.Logf("no process left after %v", time.Since(started))
 		if now := len(entries(t, "/dev/shm")); now > shared {

@@ -195,16 +195,6 @@ func runs(t testing.TB, e *Executor, id uint64) (token int32) {
 	return token
 }
 
-// gone says whether a process has ended; one that is dead and not yet reaped has.
-func gone(pid int) bool {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return true
-	}
-	_, state, _ := strings.Cut(string(raw), ") ")
-	return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
-}
-
 // eventually waits until check is true.
 func eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/rank/calls"
 	"github.com/eagleray/eagleray/internal/sys/synctext"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // eachTransport runs a test with two ranks that are processes, over the ring and over links.
@@ -34,8 +35,8 @@ func TestAliveThenDead(t *testing.T) {
 		var pids []int
 		for rank, r := range e.Ranks() {
 			if r.Rank != rank || r.PID != e.workers[rank].PID || r.Threads != 1 ||
-				r.WeightBytes == 0 || gone(r.PID) {
-				t.Errorf("rank %d: %+v, gone: %v", rank, r, gone(r.PID))
+				r.WeightBytes == 0 || testchild.Gone(r.PID) {
+				t.Errorf("rank %d: %+v, gone: %v", rank, r, testchild.Gone(r.PID))
 			}
 			pids = append(pids, r.PID)
 		}
@@ -422,7 +423,7 @@ type late struct {
 
 func (l *late) Stop(ctx context.Context, cause error) error {
 	eventually(l.t, "ranks that end when they are told to", func() bool {
-		return !slices.ContainsFunc(l.pids, func(pid int) bool { return !gone(pid) })
+		return !slices.ContainsFunc(l.pids, func(pid int) bool { return !testchild.Gone(pid) })
 	})
 	return l.Launcher.Stop(ctx, cause)
 }

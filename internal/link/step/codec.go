@@ -90,7 +90,7 @@ func (p *Plan) consistent() error {
 	}
 	// Of the two bits of Source one at the most is set: FromPlan or FromSampler.
 	if any&^rowsLastWord != 0 || pairs&(1<<sourceShift) != 0 {
-		return errors.New("Rows: the source or the flag of a row is none")
+		return errors.New("the source or the flag of a row is none")
 	}
 	if blocks != uint64(len(p.Blocks)) {
 		return fmt.Errorf("%d new blocks announced, %d listed", blocks, len(p.Blocks))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -52,4 +53,14 @@ func Start(t testing.TB, spec string, files ...*os.File) *Process {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// Gone tells whether a process has ended; one that is dead and not yet reaped has.
+func Gone(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, state, _ := strings.Cut(string(raw), ") ")
+	return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/group/executor"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestDeaths kills an agent, and a rank of another node: each time the failure names rank and node,
@@ -51,7 +52,7 @@ func TestDeaths(t *testing.T) {
 			}
 			shutdown(t, e)
 			eventually(t, "the end of the ranks", func() bool {
-				return gone(pid) && gone(e.Ranks()[0].PID)
+				return testchild.Gone(pid) && testchild.Gone(e.Ranks()[0].PID)
 			})
 			said.waitFor(t, c.agent)
 			if c.name == "agent" {
@@ -78,7 +79,7 @@ func TestDriverKilled(t *testing.T) {
 	said.waitFor(t, "the group is there")
 	_, after, _ := strings.Cut(log.String(), "pids=")
 	pid, err := strconv.Atoi(strings.Fields(after)[0])
-	if err != nil || gone(pid) {
+	if err != nil || testchild.Gone(pid) {
 		t.Fatalf("pid %d: %v", pid, err)
 	}
 	if err := driver.Process.Kill(); err != nil {
@@ -88,7 +89,7 @@ func TestDriverKilled(t *testing.T) {
 		!strings.Contains(err.Error(), "node 0 at "+address+" is gone: ") {
 		t.Errorf("%v", err)
 	}
-	if !gone(pid) {
+	if !testchild.Gone(pid) {
 		t.Error("its rank is left")
 	}
 }
@@ -123,5 +124,5 @@ func TestSilent(t *testing.T) {
 	if err := agent.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the agent", func() bool { return gone(agent.Process.Pid) })
+	eventually(t, "the end of the agent", func() bool { return testchild.Gone(agent.Process.Pid) })
 }

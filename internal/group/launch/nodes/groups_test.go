@@ -9,6 +9,7 @@ import (
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/link/rpc"
 	"github.com/eagleray/eagleray/internal/rank/calls"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestPlaces divides the slots of groups among nodes, in order, of which some may be missing.
@@ -83,7 +84,7 @@ func TestSeveralGroups(t *testing.T) {
 		if got := tokens(t, groups[1]); !slices.Equal(got, want) {
 			t.Errorf("the second group has tokens %v, the first %v", got, want)
 		}
-		if gone(lives) {
+		if testchild.Gone(lives) {
 			t.Errorf("pid %d of the first group is gone", lives)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/sys/machine"
 	"github.com/eagleray/eagleray/internal/sys/synctext"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // roleVariable makes the test binary a node of its own, to be killed: "driver ADDRESS" is node 0 of
@@ -224,16 +224,6 @@ func tokens(t *testing.T, e *executor.Executor) (all []int32) {
 	return all
 }
 
-// gone says whether a process has ended; one that is dead and not yet reaped has.
-func gone(pid int) bool {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return true
-	}
-	_, state, _ := strings.Cut(string(raw), ") ")
-	return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
-}
-
 // end waits for the end of a node.
 func end(t *testing.T, ended <-chan error) error {
 	t.Helper()
@@ -269,13 +259,13 @@ func TestGroup(t *testing.T) {
 			t.Errorf("tokens %v, one rank has %v", got, want)
 		}
 		for _, r := range e.Ranks() {
-			if gone(r.PID) {
+			if testchild.Gone(r.PID) {
 				t.Errorf("%+v", r)
 			}
 		}
 		shutdown(t, e)
 		for _, r := range e.Ranks() {
-			if !gone(r.PID) {
+			if !testchild.Gone(r.PID) {
 				t.Errorf("rank %d is left", r.Rank)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/group/launch"
+	"github.com/eagleray/eagleray/internal/sys/testchild"
 )
 
 // TestFewerRanks runs two ranks on three nodes that have room for one each. A node goes, and the
@@ -77,7 +78,7 @@ func TestFewerRanks(t *testing.T) {
 	e = succeed(t, e, o)
 	where(e, 1)
 	computes()
-	if !gone(third) {
+	if !testchild.Gone(third) {
 		t.Errorf("pid %d is left on node 2", third)
 	}
 

@@ -50,9 +50,7 @@ func (g *Group) Barrier() error {
 	})
 }
 
-// AllReduce replaces x by its sum over the ranks, in the order of collective.SumTree: the bits are
-// the same on every rank and for every way of splitting the ranks' work. After an error x is
-// undefined.
+// AllReduce is that of shm.Group. After an error x is undefined.
 func (g *Group) AllReduce(x []float32) error {
 	return g.do(collective.AllReduce, func() error { return g.allReduce(x) })
 }
@@ -163,8 +161,7 @@ func (g *Group) gatherShares(x []float32, i int, s step) {
 	}
 }
 
-// AllGather sets dst to the ranks' x, one after the other. All are of the same length, and dst of
-// ranks times that.
+// AllGather is that of shm.Group.
 func (g *Group) AllGather(dst, x []float32) error {
 	return g.do(collective.AllGather, func() error {
 		err := collective.CheckGather(collective.AllGather, g.rank, g.rank, g.ranks, len(dst),

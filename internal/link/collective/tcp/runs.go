@@ -8,12 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/collective"
 )
 
-// AllToAllV moves a run of elements from every rank to every rank, itself included: x is this
-// rank's runs for ranks 0, 1, … one after the other, and counts their lengths, each of which may be
-// 0. The result is the ranks' runs for this one, in the order of the ranks, and got their lengths,
-// which it need not know before. The result is in the memory of dst if its capacity suffices, else
-// in new memory; of dst nothing is read, and x must not overlap it. After an error what is in dst
-// is undefined, and the result is empty. Ranks without a connection have, and get, nothing.
+// AllToAllV is that of shm.Group. Ranks without a connection have, and get, nothing.
 //
 // meanwhile, if it is not nil, is called when the runs are on their way, before the wait for
 // others.
@@ -31,10 +26,7 @@ func (g *Group) AllToAllV(dst, x []float32, counts, got []int,
 	return into, err
 }
 
-// AllToAll is AllToAllV where this rank knows the lengths of the runs that come: lengths are those,
-// and together that of dst. A run of another length is an error that wraps collective.ErrMismatch.
-// The parts of ranks without a connection
-// stay as they are.
+// AllToAll is that of shm.Group. The parts of ranks without a connection stay as they are.
 func (g *Group) AllToAll(dst, x []float32, counts, lengths []int) error {
 	return g.do(collective.AllToAll, func() error {
 		in := collective.Arrivals{Got: lengths, Known: true}

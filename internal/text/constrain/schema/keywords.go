@@ -160,7 +160,7 @@ func (c *compiler) properties(v *value, track bool) *objects {
 		o.cells = []cell{{c.text.any(), top}}
 		none := c.text.any()
 		for i, p := range k.names {
-			x := c.keyPattern(k.list[i], p)
+			x := c.pattern(k.list[i], "patternProperties", p)
 			n := c.schemaOf(k.list[i], false)
 			if c.bad() {
 				return o
@@ -194,7 +194,8 @@ func (c *compiler) properties(v *value, track bool) *objects {
 			if patterns != nil {
 				for j, p := range patterns.names {
 					c.spend(len(name))
-					if b.Match(c.keyPattern(patterns.list[j], p), c.text.spell(name)) {
+					if b.Match(c.pattern(patterns.list[j], "patternProperties", p),
+						c.text.spell(name)) {
 						n = c.and(n, c.schemaOf(patterns.list[j], false))
 					}
 				}
@@ -216,16 +217,6 @@ func (c *compiler) properties(v *value, track bool) *objects {
 		o.seen = seen
 	}
 	return o
-}
-
-// keyPattern is the keys that a pattern of patternProperties is found in.
-func (c *compiler) keyPattern(at *value, p string) regex.Ex {
-	x, err := c.search(p)
-	if err != nil {
-		c.badPattern(at, "patternProperties", p, err)
-		return c.text.any()
-	}
-	return x
 }
 
 func (c *compiler) without(x, y regex.Ex) regex.Ex {

@@ -170,7 +170,7 @@ func (c *compiler) strings(v *value, s *textSet) *textSet {
 			c.refuse(cfg.SchemaInvalid, k, "pattern", "must be a string")
 			return s
 		}
-		s = c.text.and(s, &textSet{ex: c.pattern(k, k.text)})
+		s = c.text.and(s, &textSet{ex: c.pattern(k, "pattern", k.text)})
 	}
 	if k := v.get("format"); k != nil && k.kind == kString {
 		if x, known := c.format(k.text); known {
@@ -181,10 +181,10 @@ func (c *compiler) strings(v *value, s *textSet) *textSet {
 }
 
 // pattern is the keys or strings in which a regular expression is found.
-func (c *compiler) pattern(at *value, p string) regex.Ex {
+func (c *compiler) pattern(at *value, keyword, p string) regex.Ex {
 	x, err := c.search(p)
 	if err != nil {
-		c.badPattern(at, "pattern", p, err)
+		c.badPattern(at, keyword, p, err)
 		return c.text.any()
 	}
 	return x
