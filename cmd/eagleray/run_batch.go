@@ -35,7 +35,7 @@ where an earlier one was ended, however that was. A row that fails has its error
    "body": {"messages": [{"role": "user", "content": "What does os.Open do?"}]}}
 
 Input and output may be http(s) addresses: the input is fetched (GET) first, the output sent (PUT) at
-the end.
+the end. "-" is standard input, which is read to its end first, and standard output, at the end.
 
   eagleray run-batch -i in.jsonl -o out.jsonl
   eagleray run-batch -i in.jsonl -o out.jsonl --model ./Qwen3-0.6B -tp 2
@@ -53,8 +53,8 @@ interrupted.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&b.input, "input-file", "i", "", "file or http(s) address of the requests")
-	f.StringVarP(&b.output, "output-file", "o", "", "file or http(s) address for the answers")
+	f.StringVarP(&b.input, "input-file", "i", "", "file or http(s) address of the requests, - for standard input")
+	f.StringVarP(&b.output, "output-file", "o", "", "file or http(s) address for the answers, - for standard output")
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
 		"folder for the answers until they are sent to an http(s) address (default one of this "+
 			"user's in the system's folder for temporary files)")
@@ -73,7 +73,7 @@ func (b *batchRun) validate() error {
 		return cli.UsageError("-i, --input-file is required")
 	case b.output == "":
 		return cli.UsageError("-o, --output-file is required")
-	case b.input == b.output:
+	case b.input == b.output && b.input != standard:
 		return cli.UsageError("--input-file and --output-file are the same: %s", b.input)
 	case b.tmpDir != "" && !isAddress(b.output):
 		return cli.UsageError("--output-tmp-dir is for an --output-file that is an http(s) address")
@@ -122,9 +122,9 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 		}}
 	counts, err := file.Run(ctx)
 	shown.end()
-	err = errors.Join(err, stop(err))
+	err = errors.Join(err, stop(err), out.show())
 	if answered := counts.Completed + counts.Failed; err != nil {
-		if answered > 0 {
+		if answered > 0 && !out.shown {
 			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err,
 				answered, counts.Total)
 		}
