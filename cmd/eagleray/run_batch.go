@@ -53,8 +53,10 @@ interrupted.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&b.input, "input-file", "i", "", "file or http(s) address of the requests, - for standard input")
-	f.StringVarP(&b.output, "output-file", "o", "", "file or http(s) address for the answers, - for standard output")
+	f.StringVarP(&b.input, "input-file", "i", "",
+		"file or http(s) address of the requests, - for standard input")
+	f.StringVarP(&b.output, "output-file", "o", "",
+		"file or http(s) address for the answers, - for standard output")
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
 		"folder for the answers until they are sent to an http(s) address (default one of this "+
 			"user's in the system's folder for temporary files)")

@@ -185,7 +185,8 @@ func TestRunBatchOverHTTP(t *testing.T) {
 // output.
 func TestRunBatchPiped(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := execute(t, string(batchRows(5, 4)), "run-batch", "-i", "-", "-o", "-")
+	code, stdout, stderr := execute(t, string(batchRows(5, 4)), "run-batch", "-i", "-",
+		"-o", "-")
 	if code != 0 || len(batchTexts(t, []byte(stdout))) != 5 {
 		t.Errorf("exit code %d, %s, %s", code, stdout, stderr)
 	}
