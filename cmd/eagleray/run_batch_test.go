@@ -181,8 +181,8 @@ func TestRunBatchOverHTTP(t *testing.T) {
 	}
 }
 
-// TestRunBatchPiped answers what comes from standard input, and from a pipe with a name, on standard
-// output.
+// TestRunBatchPiped answers what comes from standard input, and from a pipe with a name, on its
+// standard output.
 func TestRunBatchPiped(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := execute(t, string(batchRows(5, 4)), "run-batch", "-i", "-",
