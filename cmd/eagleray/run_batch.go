@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 // batchRun is what run-batch is asked for beside the engine's flags.
 type batchRun struct {
 	input, output, tmpDir string
+	inFlight              int
 }
 
 // newRunBatch answers a file of requests.
@@ -60,17 +62,30 @@ interrupted.`,
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
 		"folder for the answers until they are sent to an http(s) address (default one of this "+
 			"user's in the system's folder for temporary files)")
+	f.IntVar(&b.inFlight, "max-inflight", 0,
+		"most rows that are asked at a time (default twice --max-num-seqs, of each engine)")
 	config.Paths(f, config.PathFile, "input-file", "output-file")
 	config.Paths(f, config.PathFolder, "output-tmp-dir")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	cfg.AnswerFlags(f)
+	config.DefineKnown(f, vllmBatch, &cfg.Warnings)
 	cli.ConfigFlag(c)
 	return c
 }
 
+// vllmBatch are flags of vLLM's run-batch that are accepted or refused by value.
+var vllmBatch = []config.Known{
+	{Name: "enable-metrics", Switch: true, Why: "nothing listens: serve has metrics, and batches"},
+	{Name: "host", Allowed: []string{config.AnyValue}, Why: "nothing listens"},
+	{Name: "port", Allowed: []string{config.AnyValue}, Why: "nothing listens"},
+	{Name: "url", Allowed: []string{config.AnyValue}, Why: "nothing listens"},
+}
+
 func (b *batchRun) validate() error {
 	switch {
+	case b.inFlight < 0:
+		return cli.UsageError("--max-inflight %d is less than 0", b.inFlight)
 	case b.input == "":
 		return cli.UsageError("-i, --input-file is required")
 	case b.output == "":
@@ -99,7 +114,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	stop := func(error) error { return nil }
 	file := &batch.Offline{Input: in, Output: out.path,
 		MaxLine: int(cfg.Server.MaxRequestBodyBytes),
-		Limiter: batch.NewLimiter(rowsInFlight(&cfg)),
+		Limiter: batch.NewLimiter(cmp.Or(b.inFlight, rowsInFlight(&cfg))),
 		Open: func(ctx context.Context) (batch.Do, error) {
 			e, err := openEngine(ctx, cfg)
 			if err != nil {
