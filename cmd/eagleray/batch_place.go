@@ -22,26 +22,39 @@ func isAddress(place string) bool {
 	return strings.HasPrefix(place, "http://") || strings.HasPrefix(place, "https://")
 }
 
-// openInput opens a file, or fetches one into a temporary file without a name: the caller that asks
-// its rows may take hours, which no server waits for.
+// standard stands for standard input, and for standard output.
+const standard = "-"
+
+// openInput opens a file. What can be read only once, and an address, it takes into a temporary
+// file without a name: the caller that asks its rows may take hours, which no server waits for.
 func openInput(ctx context.Context, place string) (*os.File, error) {
-	if !isAddress(place) {
-		f, err := os.Open(place)
-		if err != nil {
+	if isAddress(place) {
+		return taken(func(to *os.File) error { return fetch(ctx, place, to) })
+	}
+	f := os.Stdin
+	if place != standard {
+		var err error
+		if f, err = os.Open(place); err != nil {
 			return nil, err
 		}
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-			f.Close()
-			return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", place))
-		}
+	}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		return f, nil
 	}
+	defer f.Close()
+	return taken(func(to *os.File) error {
+		_, err := io.Copy(to, f)
+		return errors.Join(err, rewind(to))
+	})
+}
+
+// taken is a temporary file without a name, with what fill has written to it.
+func taken(fill func(to *os.File) error) (*os.File, error) {
 	f, err := os.CreateTemp("", "eagleray-input-*.jsonl")
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(os.Remove(f.Name()), fetch(ctx, place, f))
-	if err != nil {
+	if err := errors.Join(os.Remove(f.Name()), fill(f)); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -164,15 +177,24 @@ func private(ctx context.Context, host string) bool {
 	return false
 }
 
-// batchPlace is where the answers of run-batch are written, and where they are sent at the end.
+// batchPlace is where the answers of run-batch are written, and where they are sent at the end: to
+// an address, or to standard output.
 type batchPlace struct {
 	path    string
 	address string // "" for none
+	shown   bool
 }
 
 // place makes the place for the output. The file that is kept for an address has a name made of
 // both ends: the same command line finds it again.
 func (b *batchRun) place() (*batchPlace, error) {
+	if b.output == standard {
+		f, err := os.CreateTemp("", "eagleray-output-*.jsonl")
+		if err != nil {
+			return nil, err
+		}
+		return &batchPlace{path: f.Name(), shown: true}, f.Close()
+	}
 	if !isAddress(b.output) {
 		return &batchPlace{path: b.output}, nil
 	}
@@ -210,6 +232,22 @@ func bare(address string) string {
 		address, _, _ = strings.Cut(address, "?")
 	}
 	return address
+}
+
+// show writes the answers to standard output, if that is their place, also those of a run that did
+// not come to its end: another run knows nothing of them.
+func (p *batchPlace) show() error {
+	if !p.shown {
+		return nil
+	}
+	defer os.Remove(p.path)
+	f, err := os.Open(p.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(os.Stdout, f)
+	return err
 }
 
 // send puts the answers to their address.

@@ -38,8 +38,11 @@ tokens a second. The prefix cache is off unless asked for.
 				n := o.Random.OutputLen
 				o.ShareGPTOutputLen, o.CustomOutputLen, o.PrefixRepetition.OutputLen = n, n, n
 			}
-			if run.N < 1 {
+			switch {
+			case run.N < 1:
 				return cli.UsageError("--n %d is less than 1", run.N)
+			case run.Warmups < 0:
+				return cli.UsageError("--num-warmups %d is less than 0", run.Warmups)
 			}
 			if err := errors.Join(checkDataset(&o), lora.apply(&cfg),
 				cfg.Validate()); err != nil {
@@ -70,6 +73,8 @@ tokens a second. The prefix cache is off unless asked for.
 	f.IntVar(&o.Random.OutputLen, "output-len", 128, "tokens of each output")
 	f.IntVar(&o.Random.PrefixLen, "prefix-len", 0, "random: tokens all prompts begin with, on top")
 	f.IntVar(&run.N, "n", 1, "outputs of each prompt")
+	f.IntVar(&run.Warmups, "num-warmups", 0,
+		"answers to the first prompt before those that are measured")
 	f.BoolVar(&run.DisableDetokenize, "disable-detokenize", false, "leave outputs as token ids")
 	f.StringVar(&output, "output-json", "", "file for the figures")
 	config.Paths(f, config.PathFile, "output-json")
@@ -105,7 +110,7 @@ what the machine reads from memory: the best a step that reads all weights can d
 				value, least int
 			}{
 				{"input-len", o.InputLen, 1}, {"output-len", o.OutputLen, 1},
-				{"batch-size", o.BatchSize, 1}, {"num-iters-warmup", o.Warmups, 0},
+				{"batch-size", o.BatchSize, 1}, {"n", o.N, 1}, {"num-iters-warmup", o.Warmups, 0},
 				{"num-iters", o.Iterations, 1}, {"read-bytes", o.ReadBytes, 0},
 			} {
 				if x.value < x.least {
@@ -133,7 +138,8 @@ what the machine reads from memory: the best a step that reads all weights can d
 	cli.ModelFlag(f, &cfg)
 	f.IntVar(&o.InputLen, "input-len", 32, "tokens of each prompt")
 	f.IntVar(&o.OutputLen, "output-len", 128, "tokens of each output")
-	f.IntVar(&o.BatchSize, "batch-size", 8, "requests in the batch")
+	f.IntVar(&o.BatchSize, "batch-size", 8, "prompts in the batch")
+	f.IntVar(&o.N, "n", 1, "outputs of each prompt")
 	f.IntVar(&o.Warmups, "num-iters-warmup", 10, "runs before those that are measured")
 	f.IntVar(&o.Iterations, "num-iters", 30, "runs that are measured")
 	f.IntVar(&o.ReadBytes, "read-bytes", 0,

@@ -33,6 +33,7 @@ type benchServe struct {
 	headers                          []string
 	apiKey, extraBody, idPrefix      string
 	readySeconds                     int
+	insecure                         bool
 
 	data                bench.DatasetOptions
 	inputLen, outputLen int
@@ -122,6 +123,7 @@ func (b *benchServe) targetFlags(f *pflag.FlagSet) {
 		`JSON object merged into each request, such as {"min_tokens":8}`)
 	f.StringVar(&b.idPrefix, "request-id-prefix", "",
 		"send X-Request-Id: this and the number of the request")
+	f.BoolVar(&b.insecure, "insecure", false, "take any certificate of the server")
 	f.IntVar(&b.readySeconds, "ready-check-timeout-sec", 600,
 		"how long the server may take to answer a first request, which is "+
 			"not measured; 0 sends none")
@@ -298,7 +300,7 @@ func (b *benchServe) options() (bench.ServeOptions, error) {
 	if err := b.result.check(); err != nil {
 		return o, err
 	}
-	o.Target = bench.Target{Client: bench.NewClient(), URL: b.base() + b.path(),
+	o.Target = bench.Target{Client: bench.NewClient(b.insecure), URL: b.base() + b.path(),
 		Chat: b.backend == "openai-chat", Header: header, Extra: extra}
 	o.Arrival = bench.Arrival{Rate: b.rate, Burstiness: b.burstiness, RampUp: b.rampUp,
 		RampStart: float64(b.rampStart), RampEnd: float64(b.rampEnd), Seed: b.data.Seed}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 // batchRun is what run-batch is asked for beside the engine's flags.
 type batchRun struct {
 	input, output, tmpDir string
+	inFlight              int
 }
 
 // newRunBatch answers a file of requests.
@@ -35,7 +37,7 @@ where an earlier one was ended, however that was. A row that fails has its error
    "body": {"messages": [{"role": "user", "content": "What does os.Open do?"}]}}
 
 Input and output may be http(s) addresses: the input is fetched (GET) first, the output sent (PUT) at
-the end.
+the end. "-" is standard input, which is read to its end first, and standard output, at the end.
 
   eagleray run-batch -i in.jsonl -o out.jsonl
   eagleray run-batch -i in.jsonl -o out.jsonl --model ./Qwen3-0.6B -tp 2
@@ -53,27 +55,42 @@ interrupted.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&b.input, "input-file", "i", "", "file or http(s) address of the requests")
-	f.StringVarP(&b.output, "output-file", "o", "", "file or http(s) address for the answers")
+	f.StringVarP(&b.input, "input-file", "i", "",
+		"file or http(s) address of the requests, - for standard input")
+	f.StringVarP(&b.output, "output-file", "o", "",
+		"file or http(s) address for the answers, - for standard output")
 	f.StringVar(&b.tmpDir, "output-tmp-dir", "",
 		"folder for the answers until they are sent to an http(s) address (default one of this "+
 			"user's in the system's folder for temporary files)")
+	f.IntVar(&b.inFlight, "max-inflight", 0,
+		"most rows that are asked at a time (default twice --max-num-seqs, of each engine)")
 	config.Paths(f, config.PathFile, "input-file", "output-file")
 	config.Paths(f, config.PathFolder, "output-tmp-dir")
 	cli.ModelFlag(f, &cfg)
 	cfg.EngineFlags(f)
 	cfg.AnswerFlags(f)
+	config.DefineKnown(f, vllmBatch, &cfg.Warnings)
 	cli.ConfigFlag(c)
 	return c
 }
 
+// vllmBatch are flags of vLLM's run-batch that are accepted or refused by value.
+var vllmBatch = []config.Known{
+	{Name: "enable-metrics", Switch: true, Why: "nothing listens: serve has metrics, and batches"},
+	{Name: "host", Allowed: []string{config.AnyValue}, Why: "nothing listens"},
+	{Name: "port", Allowed: []string{config.AnyValue}, Why: "nothing listens"},
+	{Name: "url", Allowed: []string{config.AnyValue}, Why: "nothing listens"},
+}
+
 func (b *batchRun) validate() error {
 	switch {
+	case b.inFlight < 0:
+		return cli.UsageError("--max-inflight %d is less than 0", b.inFlight)
 	case b.input == "":
 		return cli.UsageError("-i, --input-file is required")
 	case b.output == "":
 		return cli.UsageError("-o, --output-file is required")
-	case b.input == b.output:
+	case b.input == b.output && b.input != standard:
 		return cli.UsageError("--input-file and --output-file are the same: %s", b.input)
 	case b.tmpDir != "" && !isAddress(b.output):
 		return cli.UsageError("--output-tmp-dir is for an --output-file that is an http(s) address")
@@ -97,7 +114,7 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 	stop := func(error) error { return nil }
 	file := &batch.Offline{Input: in, Output: out.path,
 		MaxLine: int(cfg.Server.MaxRequestBodyBytes),
-		Limiter: batch.NewLimiter(rowsInFlight(&cfg)),
+		Limiter: batch.NewLimiter(cmp.Or(b.inFlight, rowsInFlight(&cfg))),
 		Open: func(ctx context.Context) (batch.Do, error) {
 			e, err := openEngine(ctx, cfg)
 			if err != nil {
@@ -122,9 +139,9 @@ func (b *batchRun) run(ctx context.Context, cfg config.Config) error {
 		}}
 	counts, err := file.Run(ctx)
 	shown.end()
-	err = errors.Join(err, stop(err))
+	err = errors.Join(err, stop(err), out.show())
 	if answered := counts.Completed + counts.Failed; err != nil {
-		if answered > 0 {
+		if answered > 0 && !out.shown {
 			err = fmt.Errorf("%w (%d of %d rows are answered; the same command goes on)", err,
 				answered, counts.Total)
 		}

@@ -181,6 +181,22 @@ func TestRunBatchOverHTTP(t *testing.T) {
 	}
 }
 
+// TestRunBatchPiped answers what comes from standard input, and from a pipe with a name, on its
+// standard output.
+func TestRunBatchPiped(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := execute(t, string(batchRows(5, 4)), "run-batch", "-i", "-",
+		"-o", "-")
+	if code != 0 || len(batchTexts(t, []byte(stdout))) != 5 {
+		t.Errorf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+	code, stdout, stderr = execute(t, string(batchRows(3, 4)), "run-batch", "-i", "/dev/stdin",
+		"-o", "-")
+	if code != 0 || len(batchTexts(t, []byte(stdout))) != 3 {
+		t.Errorf("exit code %d, %s, %s", code, stdout, stderr)
+	}
+}
+
 // TestRedirects follows none from an address elsewhere to one of this machine.
 func TestRedirects(t *testing.T) {
 	for _, c := range []struct {

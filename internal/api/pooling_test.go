@@ -120,6 +120,19 @@ func TestScores(t *testing.T) {
 	if x := at(t, got, "data", 0, "score").(float64); math.Abs(x-want) > 1e-6 {
 		t.Errorf("score %v, want %v", x, want)
 	}
+	// A text that is cut is asked about, too.
+	most := len(r.Prompt) + 2
+	judge.ok(t, pooling.ScorePath, fmt.Sprintf(`{"queries":"why","documents":["%s"],
+		"chat_template_kwargs":{"instruction":"Be kind"},"truncate_prompt_tokens":%d}`,
+		strings.Repeat("x y z ", 9), most))
+	cut := judge.engine.last(t).Prompt
+	ending := text[strings.Index(text, "<|im_end|>\n<|im_start|>assistant"):]
+	if text := tinyTokenizer(t).Decode(cut, false); len(cut) != most ||
+		!strings.HasSuffix(text, ending) || !strings.Contains(text, "<Document>: x y") {
+		t.Errorf("%d tokens of %d: %q", len(cut), most, text)
+	}
+	refused(t, judge, pooling.ScorePath, `{"queries":"why","documents":["x"],
+		"truncate_prompt_tokens":1}`, 400, "truncate_prompt_tokens", "leaves no room")
 }
 
 // TestScoreTemplate: a --chat-template makes one prompt of both texts, of classifiers and of models

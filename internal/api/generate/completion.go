@@ -23,6 +23,8 @@ type RawPrompt struct {
 	IsText bool
 	// Second is the other text of a pair.
 	Second *string
+	// After follows a text, and stays when the text is cut on its right.
+	After string
 }
 
 // StartCompletion tokenises and submits the prompts of a completion.

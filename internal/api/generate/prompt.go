@@ -28,7 +28,10 @@ func (s *Service) Tokenize(ctx context.Context, r *Sampling, field string, raw R
 		if bad := s.checkText(r, field, raw.Text); bad != nil {
 			return p, bad
 		}
-		e, bad := s.encode(ctx, r, raw.Text)
+		e, bad := s.encode(ctx, r, raw.Text+raw.After)
+		if bad == nil && e.Short && raw.After != "" && r.TruncateRight {
+			e, bad = s.encodeBefore(ctx, r, raw.Text, raw.After)
+		}
 		if bad != nil {
 			return p, bad
 		}
@@ -65,6 +68,29 @@ func (s *Service) encode(ctx context.Context, r *Sampling, texts ...string) (e t
 	if err != nil {
 		return e, wire.Cancelled()
 	}
+	return e, nil
+}
+
+// encodeBefore is encode of a text that is cut to leave room for what follows it.
+func (s *Service) encodeBefore(ctx context.Context, r *Sampling, text, after string) (
+	e tokenizer.Encoding, bad *wire.Error) {
+	cut, bad := s.cut(r)
+	if bad != nil {
+		return e, bad
+	}
+	last, err := s.Model.Tokenizer.EncodeTexts(ctx.Err, []string{after}, false, nil)
+	if err == nil && cut.Most <= len(last.IDs) {
+		return e, wire.BadRequest("truncate_prompt_tokens", "truncate_prompt_tokens=%d leaves no "+
+			"room for a text beside the %d tokens that follow it", cut.Most, len(last.IDs))
+	}
+	if err == nil {
+		cut.Most -= len(last.IDs)
+		e, err = s.Model.Tokenizer.EncodeTexts(ctx.Err, []string{text}, r.AddSpecial, cut)
+	}
+	if err != nil {
+		return e, wire.Cancelled()
+	}
+	e.IDs = append(e.IDs, last.IDs...)
 	return e, nil
 }
 

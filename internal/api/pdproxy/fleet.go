@@ -144,17 +144,22 @@ func (f *fleet) up() (n int) {
 // healthTimeout bounds the answer of a server about its health.
 const healthTimeout = 5 * time.Second
 
-// look asks every server for its health, all at the same time.
-func (p *Proxy) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	var asking sync.WaitGroup
+// each does something for every server, all at the same time.
+func (p *Proxy) each(do func(f *fleet, s *server)) {
+	var doing sync.WaitGroup
 	for _, f := range []*fleet{p.prefill, p.decode} {
 		for _, s := range f.servers {
-			asking.Go(func() { p.mark(f, s, p.ask(ctx, s)) })
+			doing.Go(func() { do(f, s) })
 		}
 	}
-	asking.Wait()
+	doing.Wait()
+}
+
+// look asks a server for its health.
+func (p *Proxy) look(ctx context.Context, f *fleet, s *server) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	p.mark(f, s, p.ask(ctx, s))
 }
 
 // ask returns nil for a server that is well.

@@ -124,18 +124,20 @@ func dialer(silence time.Duration) *net.Dialer {
 // Watch asks the servers for their health until ctx ends. It returns when nothing of the proxy
 // runs.
 func (p *Proxy) Watch(ctx context.Context) {
-	tick := time.NewTicker(p.opt.HealthEvery)
-	defer tick.Stop()
 	defer p.client.CloseIdleConnections()
 	defer p.partings.Wait()
-	for {
-		p.look(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+	p.each(func(f *fleet, s *server) { // one that hangs does not hold up the others
+		tick := time.NewTicker(p.opt.HealthEvery)
+		defer tick.Stop()
+		for {
+			p.look(ctx, f, s)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
 		}
-	}
+	})
 }
 
 // split are the routes whose prompts are computed elsewhere.

@@ -88,6 +88,45 @@ func newProxy(t *testing.T, prefill, decode []*backend, on func(Times)) (*Proxy,
 	return p, s.URL
 }
 
+// lookAll asks every server for its health once.
+func lookAll(t *testing.T, p *Proxy) {
+	t.Helper()
+	p.each(func(f *fleet, s *server) { p.look(t.Context(), f, s) })
+}
+
+// TestHungHealth: a server that does not answer about its health does not hold up what is known of
+// the others.
+func TestHungHealth(t *testing.T) {
+	asked, over := make(chan struct{}, 9), make(chan struct{})
+	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-over
+	}))
+	defer hung.Close()
+	defer close(over)
+	other := newBackend(t, "")
+	p, err := New(Options{Decode: []string{hung.URL, other.URL}, HealthEvery: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { p.Watch(ctx) })
+	defer watching.Wait()
+	defer cancel()
+	<-asked
+	began := time.Now()
+	for _, well := range []bool{false, true} {
+		other.set(200, well)
+		for p.decode.servers[1].down() == well {
+			if time.Since(began) > healthTimeout {
+				t.Fatalf("that it is well = %t is not known", well)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 func post(t *testing.T, url, body string) (int, string, http.Header) {
 	t.Helper()
 	q, err := http.NewRequest("POST", url, strings.NewReader(body))
@@ -276,7 +315,7 @@ func TestServersFail(t *testing.T) {
 		t.Errorf("%d of 4 answers", n)
 	}
 	dec[0].take()
-	p.look(t.Context())
+	lookAll(t, p)
 	if got := []int{p.prefill.up(), p.decode.up()}; got[0] != 1 || got[1] != 2 {
 		t.Errorf("%v servers are well", got)
 	}
@@ -286,12 +325,12 @@ func TestServersFail(t *testing.T) {
 	}
 	dec[0].set(200, false)
 	dec[1].set(200, false)
-	p.look(t.Context())
+	lookAll(t, p)
 	if r, err := http.Get(url + "/health"); err != nil || r.StatusCode != 503 {
 		t.Errorf("health without a decode server: %v, %v", r, err)
 	}
 	dec[1].set(200, true)
-	p.look(t.Context())
+	lookAll(t, p)
 	count(dec)
 	for range 4 {
 		ask()
@@ -343,7 +382,7 @@ func TestHungPrefill(t *testing.T) {
 	first := ask()
 	<-asked
 	well.Store(false)
-	p.look(t.Context())
+	lookAll(t, p)
 	for i, answer := range []<-chan string{first, ask()} {
 		select {
 		case text := <-answer:
@@ -360,7 +399,7 @@ func TestHungPrefill(t *testing.T) {
 		t.Errorf("the server has %d requests", n)
 	}
 	well.Store(true)
-	p.look(t.Context())
+	lookAll(t, p)
 	last := ask()
 	<-asked
 	p.mark(p.prefill, p.prefill.servers[0], io.EOF)

@@ -192,7 +192,8 @@ func (s *API) pair(ctx context.Context, req *scoreRequest, query, document strin
 			}
 		}
 		query = qwen3RerankBefore + task + "\n<Query>: " + query + "\n<Document>: "
-		document += qwen3RerankAfter
+		return generate.RawPrompt{IsText: true, Text: query + document,
+			After: qwen3RerankAfter}, nil
 	}
 	return generate.RawPrompt{IsText: true, Text: query + document}, nil
 }

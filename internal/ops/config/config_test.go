@@ -619,6 +619,8 @@ func TestParseFileMistakes(t *testing.T) {
 		"max-model-len: 1\nmax_model_len: 2": "line 2: max-model-len is there twice",
 		"port:":                              "port: has no value",
 		"port: [1, ~]":                       "port: has no value",
+		"a.b:":                               "line 1: a.b: has no value",
+		"a.b: 1\na: {}":                      "a is there as a whole",
 		"{a: 1}: 2":                          "not the name",
 		"a: [\n":                             "",
 	} {
@@ -626,6 +628,11 @@ func TestParseFileMistakes(t *testing.T) {
 			want) {
 			t.Errorf("%q gave %v, error %v", raw, v, err)
 		}
+	}
+	v, err := config.ParseFile([]byte("some_flag.a_b.c: 1k\nsome-flag.d: [x]\nsome_flag.e+: y"))
+	if got := fmt.Sprint(v); err != nil ||
+		got != `map[some-flag:[{"a_b":{"c":1000},"d":["x"],"e":["y"]}]]` {
+		t.Errorf("%s, error %v", got, err)
 	}
 	for _, raw := range []string{"", "\n# nothing\n", "~", "---\n"} {
 		if v, err := config.ParseFile([]byte(raw)); err != nil || len(v) != 0 {
@@ -636,7 +643,7 @@ func TestParseFileMistakes(t *testing.T) {
 
 func FuzzParseFile(f *testing.F) {
 	for _, s := range []string{"a: 1", "a: [1, x]", "a: {b: 1}", "a: &x 1\nb: *x", "<<: {a: 1}",
-		"a: .nan", "a: {b: .nan}", "? [a]\n: b", "\t"} {
+		"a: .nan", "a: {b: .nan}", "a.b: 1\na.b.c: 2", "a=b.c: x", "? [a]\n: b", "\t"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

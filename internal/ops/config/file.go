@@ -9,7 +9,8 @@ import (
 )
 
 // ParseFile reads a YAML file of flags: a mapping from flag names to values. A list gives a flag
-// several times; a mapping is passed on as JSON. Scalars keep their spelling: 0123 stays 0123.
+// several times; a mapping is passed on as JSON, as are members that are given one by one, as in
+// "flag.key: value". Scalars keep their spelling: 0123 stays 0123.
 func ParseFile(raw []byte) (map[string][]string, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
@@ -26,11 +27,21 @@ func ParseFile(raw []byte) (map[string][]string, error) {
 	if top.Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("line %d: not a mapping of flags to values", top.Line)
 	}
+	var given givenMembers
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
-		name := strings.ReplaceAll(key.Value, "_", "-")
+		name, path, member := strings.Cut(key.Value, ".")
+		name = strings.ReplaceAll(name, "_", "-")
 		if key.Kind != yaml.ScalarNode || name == "" {
 			return nil, fmt.Errorf("line %d: a key is not the name of a flag", key.Line)
+		}
+		if member {
+			text, err := flagText(resolved(value))
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %s: %w", key.Line, key.Value, err)
+			}
+			given.of(name).put(path, text)
+			continue
 		}
 		if _, twice := out[name]; twice {
 			return nil, fmt.Errorf("line %d: %s is there twice", key.Line, name)
@@ -40,6 +51,13 @@ func ParseFile(raw []byte) (map[string][]string, error) {
 			return nil, fmt.Errorf("line %d: %s: %w", key.Line, name, err)
 		}
 		out[name] = values
+	}
+	for _, x := range given.appendTo(nil) {
+		name, value, _ := strings.Cut(x, "=")
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("%s is there as a whole, and by its members", name)
+		}
+		out[name] = []string{value}
 	}
 	return out, nil
 }

@@ -45,7 +45,7 @@ func List(opt Options) ([]Repo, error) {
 		}
 		r, err := readRepo(repoCache{root: root, repo: name})
 		if err != nil {
-			return nil, err
+			r.Missing = []string{err.Error()} // the others can be read
 		}
 		repos = append(repos, r)
 	}

@@ -128,3 +128,25 @@ func TestListAndRemove(t *testing.T) {
 		t.Error("it is not downloaded again")
 	}
 }
+
+// TestListUnreadable lists a repository that cannot be read as one, beside those that can.
+func TestListUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root can read every folder")
+	}
+	root := t.TempDir()
+	for _, name := range []string{"models--org--a", "models--org--b"} {
+		if err := os.MkdirAll(filepath.Join(root, name, "blobs"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := filepath.Join(root, "models--org--a", "blobs")
+	if err := os.Chmod(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	repos, err := List(Options{DownloadDir: root})
+	if err != nil || len(repos) != 2 || len(repos[0].Missing) != 1 ||
+		!strings.Contains(repos[0].Missing[0], "permission denied") {
+		t.Errorf("%+v, %v", repos, err)
+	}
+}

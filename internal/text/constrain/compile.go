@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/text/constrain/cfg"
@@ -52,8 +51,8 @@ type Limits struct {
 	RowItems int
 	// Choices is the number of texts of a choice; 10,000.
 	Choices int
-	// Stop, as soon as another goroutine sets it, ends Compile with ErrStopped.
-	Stop *atomic.Bool
+	// Stop, as soon as it says so, ends Compile with ErrStopped; nil never does.
+	Stop func() bool
 }
 
 // ErrStopped is why Compile has ended before it was done.

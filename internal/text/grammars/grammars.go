@@ -331,8 +331,9 @@ func (c *Cache) compile(ctx context.Context, g *Grammar, brief bool) error {
 	g.words = v.Words()
 	before := allocated()
 	limits := c.limits
-	limits.Brief, limits.Stop = brief, new(atomic.Bool)
-	release := context.AfterFunc(ctx, func() { limits.Stop.Store(true) })
+	var left atomic.Bool
+	limits.Brief, limits.Stop = brief, left.Load
+	release := context.AfterFunc(ctx, func() { left.Store(true) })
 	compiled, err := compile(g.spec, v, limits)
 	release()
 	var wrong *constrain.Error

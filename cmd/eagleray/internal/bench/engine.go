@@ -31,6 +31,8 @@ type ThroughputOptions struct {
 	Seed uint64
 	// DisableDetokenize leaves outputs as token ids.
 	DisableDetokenize bool
+	// Warmups are how often the first prompt is answered before those that are measured.
+	Warmups int
 	// Progress, when not nil, is called now and then with how many tokens of output there are.
 	Progress func(done, total int)
 }
@@ -59,6 +61,18 @@ func MeasureThroughput(ctx context.Context, e Subject,
 		t.PromptTokens += len(prompts[i])
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0x7468726f))
+	for range o.Warmups {
+		s, err := submit(ctx, e, prompts[0], o.Samples[0].OutputLen, rng.Uint64(),
+			o.DisableDetokenize)
+		if err != nil {
+			return t, err
+		}
+		_, _, err = drain(ctx, s, func() {})
+		s.Close()
+		if err != nil {
+			return t, err
+		}
+	}
 	started := time.Now()
 	var streams []engine.Stream
 	defer func() { closeAll(streams) }()
@@ -155,8 +169,9 @@ func drain(ctx context.Context, s engine.Stream,
 
 // LatencyOptions describe repeated runs of one batch.
 type LatencyOptions struct {
-	// InputLen and OutputLen are tokens of each request, BatchSize the requests of a run.
-	InputLen, OutputLen, BatchSize int
+	// InputLen and OutputLen are tokens of each request, BatchSize the prompts of a run, each with
+	// N outputs.
+	InputLen, OutputLen, BatchSize, N int
 	// Warmups are runs before the Iterations that are measured.
 	Warmups, Iterations int
 	Seed                uint64
@@ -199,7 +214,7 @@ func MeasureLatency(ctx context.Context, e Subject, o LatencyOptions) (*Latency,
 		}
 	}
 	l := &Latency{WeightBytes: e.Info().WeightBytes}
-	if o.BatchSize == 1 {
+	if o.BatchSize*o.N == 1 {
 		l.WeightBytes = e.Info().StepBytes
 	}
 	for _, r := range e.Info().Ranks {
@@ -262,11 +277,13 @@ func runBatch(ctx context.Context, e Subject, o LatencyOptions, prompts [][]int3
 	streams := make([]engine.Stream, 0, len(prompts))
 	defer func() { closeAll(streams) }()
 	for _, p := range prompts {
-		s, err := submit(ctx, e, p, o.OutputLen, rng.Uint64(), o.DisableDetokenize)
-		if err != nil {
-			return 0, 0, err
+		for range o.N {
+			s, err := submit(ctx, e, p, o.OutputLen, rng.Uint64(), o.DisableDetokenize)
+			if err != nil {
+				return 0, 0, err
+			}
+			streams = append(streams, s)
 		}
-		streams = append(streams, s)
 	}
 	first, _, err := drain(ctx, streams[len(streams)-1], func() {})
 	if err != nil {

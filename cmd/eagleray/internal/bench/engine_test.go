@@ -32,12 +32,15 @@ func TestMeasureThroughput(t *testing.T) {
 	e := openBuiltin(t)
 	s := []Sample{{Tokens: []int32{1, 2, 3}, OutputLen: 5}, {Text: "func Index", OutputLen: 2}}
 	last, total := 0, 0
-	r, err := MeasureThroughput(t.Context(), e, ThroughputOptions{Samples: s, N: 3,
+	r, err := MeasureThroughput(t.Context(), e, ThroughputOptions{Samples: s, N: 3, Warmups: 2,
 		Progress: func(d, n int) { last, total = d, n }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := 3 + len(e.Info().Tokenizer.Encode("func Index", true))
+	if n := e.Totals().OutputTokens; n != 3*7+2*5 {
+		t.Errorf("%d tokens, with those before what is measured", n)
+	}
 	if r.Requests != 2 || r.PromptTokens != in || r.OutputTokens != 3*7 || r.Elapsed <= 0 ||
 		total != 21 || last > 21 {
 		t.Errorf("%+v, progress %d of %d", r, last, total)
@@ -70,10 +73,13 @@ func TestMeasureLatency(t *testing.T) {
 	e := openBuiltin(t)
 	runs := 0
 	l, err := MeasureLatency(t.Context(), e, LatencyOptions{InputLen: 5, OutputLen: 8, BatchSize: 2,
-		Warmups: 1, Iterations: 3, ReadBytes: 8 << 20,
+		N: 2, Warmups: 1, Iterations: 3, ReadBytes: 8 << 20,
 		Progress: func(d, n int) { runs = d }})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n := e.Totals().OutputTokens; n != 4*2*2*8 {
+		t.Errorf("%d tokens of 4 runs", n)
 	}
 	if len(l.Latencies) != 3 || runs != 4 || l.Step <= 0 || l.Threads < 1 ||
 		l.WeightBytes != e.Info().WeightBytes {
@@ -92,7 +98,7 @@ func TestMeasureLatency(t *testing.T) {
 		t.Errorf("read bandwidth %g GB/s", gb)
 	}
 	one, err := MeasureLatency(t.Context(), e, LatencyOptions{InputLen: 5, OutputLen: 1,
-		BatchSize: 1, Iterations: 1, ReadBytes: 8 << 20})
+		BatchSize: 1, N: 1, Iterations: 1, ReadBytes: 8 << 20})
 	if err != nil || one.Step != 0 || one.WeightRate() != 0 || one.Share() != 0 {
 		t.Errorf("%+v, error %v", one, err)
 	}

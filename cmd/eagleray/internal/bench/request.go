@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,9 +47,10 @@ type Target struct {
 }
 
 // NewClient returns an HTTP client for measuring: no compression, and as many connections kept as
-// are needed.
-func NewClient() *http.Client {
+// are needed. An insecure one takes any certificate.
+func NewClient(insecure bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment,
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: insecure},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 1 << 16, IdleConnTimeout: time.Minute}}
 }

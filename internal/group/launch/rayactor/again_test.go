@@ -90,6 +90,11 @@ func TestAgain(t *testing.T) {
 		{"an actor", func(x *trial) {
 			x.LoseActor(1, frame.Fault{Class: "ActorDiedError", Message: "killed"})
 		}, 1, []int{1}, []int{1}, 1, 1},
+		{"an actor that Ray does not start again, as on a node that is drained", func(x *trial) {
+			x.LoseActor(1, frame.Fault{Class: "ActorDiedError", Message: "killed"})
+			x.BlockActor(1, true)
+			time.AfterFunc(replaceTimeout+time.Second, func() { x.BlockActor(1, false) })
+		}, 1, []int{1}, []int{0, 1, 2}, 3, 2},
 		{"all workers", func(x *trial) {
 			for rank := range world {
 				x.EndWorker(rank, ray.Exit{Signal: "SIGKILL"})

@@ -100,6 +100,9 @@ const (
 	identifyTimeout = 2 * time.Minute
 	shipTimeout     = 2 * time.Minute
 	initTimeout     = time.Minute
+	// replaceTimeout is that of identify where a lost actor is replaced in its bundle: Ray starts
+	// none on a node that is drained, and says nothing. A new group finds its place elsewhere.
+	replaceTimeout = 15 * time.Second
 	// stopGrace is how long workers may take to end when asked to, closeTimeout how long Ray may
 	// take to clean up.
 	stopGrace    = time.Second
@@ -273,6 +276,10 @@ func (l *Launcher) Launch(ctx context.Context, specs []launch.Spec) ([]launch.Wo
 
 // phases runs phases of a start, in their order.
 func (l *Launcher) phases(ctx context.Context, s *start, names ...string) error {
+	identify := identifyTimeout
+	if s.turn > 1 && l.o.PlacementGroup == "" {
+		identify = replaceTimeout
+	}
 	for _, p := range []struct {
 		name    string
 		timeout time.Duration
@@ -282,7 +289,7 @@ func (l *Launcher) phases(ctx context.Context, s *start, names ...string) error 
 		{"order", initTimeout, s.order},
 		{"replace", l.placementTimeout() + placeTimeout/10, s.placeAgain},
 		{"spawn", identifyTimeout, s.spawn},
-		{"identify", identifyTimeout + l.runtimeEnv.setup, s.identify},
+		{"identify", identify + l.runtimeEnv.setup, s.identify},
 		{"share", l.placementTimeout() + placeTimeout/10, s.share},
 		{"ship", shipTimeout, s.ship},
 		{"init", initTimeout, s.init},

@@ -9,7 +9,6 @@ package regex
 import (
 	"math/bits"
 	"slices"
-	"sync/atomic"
 )
 
 // Ex is an expression of one Builder.
@@ -106,7 +105,7 @@ type Builder struct {
 	fuel    int
 	given   int
 	out     bool
-	stop    *atomic.Bool
+	stop    func() bool
 	held    int // bytes
 	most    int // bytes, 0 for no bound
 	full    bool
@@ -147,8 +146,8 @@ func (b *Builder) Fuel() int { return b.fuel }
 // remembered by the Builder itself.
 func (b *Builder) Exhausted() bool { return b.out || b.Stopped() }
 
-// Stopped says that another goroutine has ended the work.
-func (b *Builder) Stopped() bool { return b.stop != nil && b.stop.Load() }
+// Stopped says that the work is not to go on.
+func (b *Builder) Stopped() bool { return b.stop != nil && b.stop() }
 
 // Len is the number of expressions.
 func (b *Builder) Len() int { return len(b.nodes) }
@@ -157,9 +156,8 @@ func (b *Builder) Len() int { return len(b.nodes) }
 // Held counts them; what would need more is Exhausted, and Full says why. 0 is no bound.
 func (b *Builder) Limit(bytes int) { b.most = bytes }
 
-// StopAt has the Builder Exhausted, and Stopped, from when another goroutine sets stop; nil is
-// never.
-func (b *Builder) StopAt(stop *atomic.Bool) { b.stop = stop }
+// StopAt has the Builder Exhausted, and Stopped, from when stop says so; nil is never.
+func (b *Builder) StopAt(stop func() bool) { b.stop = stop }
 
 // Held is the memory of all that is remembered, in bytes. It is counted by what is there, the same
 // on every machine: what the run-time system takes for it is up to three times as much, while it
