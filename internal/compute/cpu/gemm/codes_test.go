@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -578,6 +579,64 @@ func TestCodesSetsAgree(t *testing.T) {
 			wide := mustPackCodes(t, nil, codeSet{isa.AVX512, false}, 4, q)
 			wide.Mul(nil, &s, got, n, x, k, rows, nil)
 			sameSlice(t, c.name, got, want)
+		}
+	}
+}
+
+// TestUnpackedCodesAgree wants of tiles of any height, of codes that are unpacked for them, what
+// one row has. Few rows are left where many are cut into blocks.
+func TestUnpackedCodesAgree(t *testing.T) {
+	for _, set := range isa.All() {
+		if set == isa.Portable || again(set) {
+			continue
+		}
+		const k = 100
+		for i, c := range (codeSet{set, false}).cases() {
+			r := rand.New(rand.NewPCG(22, uint64(i)))
+			m := mustPackCodes(t, nil, codeSet{set, false}, 1, newCodes(r, c, 32, k, 32, 0))
+			nr := m.kernels.nr
+			x := randoms(r, maxRows*k)
+			var s Scratch
+			task := &s.mul
+			*task = mulTask{m: m, rows: maxRows, threads: 1}
+			task.choose()
+			s.prepare(nil, task, x, k)
+			task.plan()
+			s.prepareCodes(nil, task)
+			var few Scratch
+			for height := 1; height <= maxRows; height++ {
+				got, want := make([]float32, height*nr), make([]float32, height*32)
+				for _, p := range m.codes.parts {
+					task.unpacked(0, p.first, p.runs, 0, height, unsafe.Pointer(&got[0]),
+						uintptr(4*nr), 0)
+				}
+				for row := range height {
+					m.Mul(nil, &few, want[row*32:], 32, x[row*k:], k, 1, nil)
+					sameSlice(t, fmt.Sprintf("%v %v: %d rows", set, c, height),
+						got[row*nr:][:nr], want[row*32:][:nr])
+				}
+			}
+		}
+		for i, c := range (codeSet{set, true}).cases() {
+			if !c.super || c.offset || c.kind != compute.Code8 {
+				continue
+			}
+			r := rand.New(rand.NewPCG(23, uint64(i)))
+			const k, n = 4096, 3
+			m := mustPackCodes(t, nil, codeSet{set, true}, 2, newCodes(r, c, n, k, 16, 0))
+			for last := 1; last <= 3; last++ {
+				rows := 11*60 + last // eleven blocks of twelve tiles of five rows, and these
+				x := randoms(r, rows*k)
+				got := make([]float32, rows*n)
+				var s Scratch
+				m.Mul(nil, &s, got, n, x, k, rows, nil)
+				for row := rows - last - 2; row < rows; row++ {
+					var want [n]float32
+					m.Mul(nil, &s, want[:], n, x[row*k:], k, 1, nil)
+					sameSlice(t, fmt.Sprintf("%v %v: row %d of %d", set, c, row, rows),
+						got[row*n:][:n], want[:])
+				}
+			}
 		}
 	}
 }
