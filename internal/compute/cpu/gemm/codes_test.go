@@ -62,6 +62,7 @@ var codeCases = []codeCase{
 		order: true},
 	{name: "int8/wide/offset/super", kind: compute.Code8, wide: true, offset: true, super: true},
 	{name: "int8/super", kind: compute.Code8, super: true},
+	{name: "int8/offset/super", kind: compute.Code8, offset: true, super: true}, // Q5_K
 }
 
 // codeSet is how codes are multiplied.
