@@ -27,7 +27,7 @@ RAY     ?= 2.35.0 2.60.0
 ISATESTS = 'internal/compute/cpu/isa' 'internal/compute/cpu/amx' \
   'internal/compute/cpu/gemm -test.v -test.timeout=2h -test.run=Bits|Agree|Tiles|Conversions' \
   'internal/compute/cpu/vec -test.short' \
-  'internal/compute/cpu/attention -test.short -test.timeout=2h -test.skip=LongContext' \
+  'internal/compute/cpu/attention -test.short -test.timeout=2h -test.skip=LongContext|LatentBits' \
   'internal/rank/model -test.timeout=2h -test.run=TestGoldens/(llama|qwen3)-tiny/a(vx512|mx)'
 FIXTURES = $${EAGLERAY_FIXTURES:-../shared/fixtures}
 # Exits with 1 when it has read of a failure.

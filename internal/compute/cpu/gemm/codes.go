@@ -31,7 +31,7 @@ type codeCall struct {
 	flags     int
 	spans     int     // of each run: columns of x with a scale, one where x is not rounded
 	parts     uintptr // bytes before the codes that scales and offsets by span take; 0 if none do
-	next      uintptr // bytes from the last run, or from w, to what is multiplied after it
+	next      uintptr // see nextRun and unpackBytes
 	// Kernels of whole rows multiply these parts, up to the last; the sums of a piece of K and the
 	// next are pieceStep bytes apart, those of a panel and the next cApart.
 	list              *codePart
@@ -102,11 +102,10 @@ func (f form) blockBytes(nr int) uintptr {
 // Packed form: panels of nr rows of W. Within a panel run follows run; a run is the scales of its
 // rows, their offsets, if the matrix has some, and blocks of eight columns.
 type codes struct {
-	kind  compute.CodeType
-	form  form
-	tiles *codeKernels // of codes
-	// bytes, if not nil, are those of formDots8, which codes are unpacked to for many rows.
-	bytes  *codeKernels
+	kind   compute.CodeType
+	form   form
+	tiles  *codeKernels // of codes
+	wide   *codeKernels // if not nil, of bytes that codes of six bits are unpacked to
 	floats *codeKernels // of the numbers that they stand for
 	table  []uint32
 	values [16]float32 // that codes of compute.Code4 stand for

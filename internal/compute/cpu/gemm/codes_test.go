@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
@@ -61,6 +62,7 @@ var codeCases = []codeCase{
 		order: true},
 	{name: "int8/wide/offset/super", kind: compute.Code8, wide: true, offset: true, super: true},
 	{name: "int8/super", kind: compute.Code8, super: true},
+	{name: "int8/offset/super", kind: compute.Code8, offset: true, super: true}, // Q5_K
 }
 
 // codeSet is how codes are multiplied.
@@ -578,6 +580,73 @@ func TestCodesSetsAgree(t *testing.T) {
 			wide := mustPackCodes(t, nil, codeSet{isa.AVX512, false}, 4, q)
 			wide.Mul(nil, &s, got, n, x, k, rows, nil)
 			sameSlice(t, c.name, got, want)
+		}
+	}
+}
+
+// TestUnpackedCodesAgree wants of tiles of any height, of codes that are unpacked for them, what
+// one row has. Few rows are left where many are cut into blocks.
+func TestUnpackedCodesAgree(t *testing.T) {
+	for _, set := range isa.All() {
+		if set == isa.Portable || again(set) {
+			continue
+		}
+		const k = 100
+		for i, c := range (codeSet{set, false}).cases() {
+			r := rand.New(rand.NewPCG(22, uint64(i)))
+			m := mustPackCodes(t, nil, codeSet{set, false}, 1, newCodes(r, c, 32, k, 32, 0))
+			nr := m.kernels.nr
+			x := randoms(r, maxRows*k)
+			var s Scratch
+			task := &s.mul
+			*task = mulTask{m: m, rows: maxRows, threads: 1}
+			task.choose()
+			s.prepare(nil, task, x, k)
+			task.plan()
+			s.prepareCodes(nil, task)
+			var few Scratch
+			for height := 1; height <= maxRows; height++ {
+				got, want := make([]float32, height*nr), make([]float32, height*32)
+				for _, p := range m.codes.parts {
+					task.unpacked(0, p.first, p.runs, 0, height, unsafe.Pointer(&got[0]),
+						uintptr(4*nr), 0)
+				}
+				for row := range height {
+					m.Mul(nil, &few, want[row*32:], 32, x[row*k:], k, 1, nil)
+					sameSlice(t, fmt.Sprintf("%v %v: %d rows", set, c, height),
+						got[row*nr:][:nr], want[row*32:][:nr])
+				}
+			}
+		}
+		for i, c := range (codeSet{set, true}).cases() {
+			if !c.super {
+				continue
+			}
+			r := rand.New(rand.NewPCG(23, uint64(i)))
+			m := mustPackCodes(t, nil, codeSet{set, true}, 2, newCodes(r, c, 40, k, 16, 0))
+			for rows := bytesFrom + 1; rows < 3*bytesFrom; rows++ {
+				x := randoms(r, rows*k)
+				got, want := make([]float32, rows*40), make([]float32, 40)
+				var s Scratch
+				task := &s.mul
+				*task = mulTask{m: m, rows: rows, threads: 1, dst: unsafe.Pointer(&got[0]),
+					dstStride: 4 * 40}
+				task.choose()
+				s.prepareDots(nil, task, x, k)
+				task.plan()
+				task.tiles = unsafe.Pointer(&alignedSlice(&s.tiles, task.tileSize)[0])
+				s.prepareCodes(nil, task)
+				task.blockRows, task.perChunk = bytesFrom+rows%3, m.panels()
+				for chunk := range ceilDiv(rows, task.blockRows) {
+					task.Do(chunk, 0)
+				}
+				var few Scratch
+				for row := range rows {
+					m.Mul(nil, &few, want, 40, x[row*k:], k, 1, nil)
+					sameSlice(t, fmt.Sprintf("%v %v: row %d of %d", set, c, row, rows),
+						got[row*40:][:40], want)
+				}
+			}
 		}
 	}
 }

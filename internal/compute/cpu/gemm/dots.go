@@ -46,8 +46,9 @@ const (
 	dotLeast = 8 << 23
 	// tileHead is what a span of rows has before the columns where tiles take it: their scales.
 	tileHead = 4 * amx.CodeRows
-	// tableNumbers is where a table of kernels has what codes are looked up as.
-	tableNumbers = 96
+	// tableNumbers is where a table of kernels has what codes are looked up as, tableZeros where it
+	// has byteZero and tableLeast where it has what codes of six bits stand for below zero.
+	tableNumbers, tableZeros, tableLeast = 96, 64, 128
 )
 
 // chooseDots tells whether the codes stand for integers, or for these times a power of two, and
@@ -137,12 +138,8 @@ func (c *codes) dotKernels(set isa.ISA) *kernelSet {
 
 // begin is what the sum of products with a span begins at, of which even is the sum of the columns
 // k with k%4 < 2, odd that of the others: a number, or two of int16 of which the first is lower.
-func (t *mulTask) begin(even, odd int32) uint32 {
-	c, zero := t.m.codes, t.m.codes.zero
-	if t.bytes() {
-		zero = byteZero
-	}
-	even, odd = -zero*even, -zero*odd
+func (c *codes) begin(even, odd int32) uint32 {
+	even, odd = -c.zero*even, -c.zero*odd
 	if !c.split {
 		return uint32(even + odd)
 	}
@@ -181,7 +178,7 @@ func (s *roundTask) run(src []float32, row int, r *run) {
 		s.round(codes, scale, step, src, r, first, of)
 		for i, v := range of {
 			if !t.kernels.blocks {
-				*(*uint32)(unsafe.Add(codes, -4)) = t.begin(v.even, v.odd)
+				*(*uint32)(unsafe.Add(codes, -4)) = q.begin(v.even, v.odd)
 			}
 			if q.offset > 0 && q.super > 0 {
 				*t.sumOf(r.sum+first+i, row) = float32(v.even+v.odd) * *(*float32)(scale)

@@ -135,18 +135,14 @@ var avx512CodesSuper4 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]c
 	6: {1: avx512CodesSuper4_6x1},
 }}
 
-var avx512CodesSuper6 = codeKernels{rows: 5, unpack: avx512UnpackSuper6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
+var avx512CodesSuper6 = codeKernels{rows: 4, unpack: avx512UnpackSuper6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
 	1: {1: avx512CodesSuper6_1x1, 2: avx512CodesSuper6_1x2},
-	2: {1: avx512CodesSuper6_2x1, 2: avx512CodesSuper6_2x2},
+	2: {1: avx512CodesSuper6_2x1},
 	3: {1: avx512CodesSuper6_3x1},
 	4: {1: avx512CodesSuper6_4x1},
-	5: {1: avx512CodesSuper6_5x1},
 }}
 
 var avx512CodesSuper8 = codeKernels{rows: 6, tiles: [maxRows + 1][maxWidth + 1]codeKernel{
-	1: {1: avx512CodesSuper8_1x1},
-	2: {1: avx512CodesSuper8_2x1},
-	3: {1: avx512CodesSuper8_3x1},
 	4: {1: avx512CodesSuper8_4x1},
 	5: {1: avx512CodesSuper8_5x1},
 	6: {1: avx512CodesSuper8_6x1},
@@ -606,25 +602,10 @@ func avx512CodesSuper6_1x2(call *codeCall)
 func avx512CodesSuper6_2x1(call *codeCall)
 
 //go:noescape
-func avx512CodesSuper6_2x2(call *codeCall)
-
-//go:noescape
 func avx512CodesSuper6_3x1(call *codeCall)
 
 //go:noescape
 func avx512CodesSuper6_4x1(call *codeCall)
-
-//go:noescape
-func avx512CodesSuper6_5x1(call *codeCall)
-
-//go:noescape
-func avx512CodesSuper8_1x1(call *codeCall)
-
-//go:noescape
-func avx512CodesSuper8_2x1(call *codeCall)
-
-//go:noescape
-func avx512CodesSuper8_3x1(call *codeCall)
 
 //go:noescape
 func avx512CodesSuper8_4x1(call *codeCall)

@@ -6,9 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
+	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
 const untouched = float32(-12345.5)
@@ -213,6 +215,37 @@ func TestManyRows(t *testing.T) {
 				}
 				sameSlice(t, what+": Mul", plain, want)
 				sameSlice(t, what+": MulAdd", added, wantAdded)
+			}
+		}
+	}
+}
+
+// TestWidenedBits wants the numbers that panels have, as those of float32 have them.
+func TestWidenedBits(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	for _, v := range variants() {
+		if !v.kind.stored() {
+			continue
+		}
+		set := kernelsFor(v.options(1))
+		if set.widen == nil {
+			continue
+		}
+		const pairs = 5
+		nr := set.nr
+		src, got := make([]uint16, 2*pairs*nr), make([]float32, 2*pairs*nr)
+		for i := range src {
+			src[i] = half.ToF16(float32(r.NormFloat64())) // a number in either kind
+		}
+		set.widen(unsafe.Pointer(&got[0]), unsafe.Pointer(&src[0]), pairs)
+		for i, g := range got {
+			step, row := i/nr, i%nr
+			want := half.FromF16(src[i])
+			if v.kind == BF16 {
+				want = half.FromBF16(src[(step/2*nr+row)*2+step%2])
+			}
+			if g != want {
+				t.Fatalf("%v: step %d, row %d is %v, not %v", v, step, row, g, want)
 			}
 		}
 	}

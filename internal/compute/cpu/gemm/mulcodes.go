@@ -34,7 +34,7 @@ func (t *mulTask) sumCodes(b *block) {
 	case t.whole():
 		t.sumRow(b)
 		return
-	case t.bytes():
+	case t.m.codes.bytes(b.rows):
 		t.sumBytes(b)
 		return
 	}
@@ -74,33 +74,31 @@ func (t *mulTask) sumCodes(b *block) {
 	}
 }
 
-// bytesFrom is how many rows are worth unpacking six bits to bytes: three tiles are.
-const bytesFrom = 13
+// bytesFrom is how many rows are worth unpacking six bits to bytes: tiles of bytes are higher.
+const bytesFrom = 8
 
-// bytes tells whether codes are unpacked to bytes for the tiles of x.
-func (t *mulTask) bytes() bool {
-	return t.m.codes.bytes != nil && t.rows >= bytesFrom && !t.kernels.blocks
-}
+// bytes tells whether codes are unpacked to bytes for the tiles of so many rows.
+func (c *codes) bytes(rows int) bool { return c.wide != nil && rows >= bytesFrom }
 
 // sumBytes is sumCodes of codes that are unpacked for all tiles: some runs of a panel at a time,
 // which stay in the L1 cache meanwhile.
 func (t *mulTask) sumBytes(b *block) {
 	m, q := t.m, t.m.codes
 	call := &t.calls[b.thread]
-	cut := cutRows(b.rows, q.bytes.rows)
+	cut := cutRows(b.rows, q.wide.rows)
 	for panel := range b.width {
 		for i := range m.pieces {
 			c := unsafe.Add(b.sums, uintptr(i)*b.chunk+uintptr(4*panel*m.kernels.nr))
 			clearRows(c, b.stride, b.rows, m.kernels.nr)
 			for at := q.pieces[i]; at < q.pieces[i+1]; {
 				runs := q.tileRuns(at, m.kernels.nr)
-				unpacked, next := t.unpackBytes(b.thread, b.panel+panel, at, runs)
+				unpacked, next := t.unpackBytes(b.thread, b.panel+panel, at, runs, tableZeros)
 				for tile, row := 0, 0; tile < cut.tiles; tile++ {
 					height := cut.height(tile)
 					t.aim(call, b.panel+panel, at, b.first+row)
 					call.runs, call.w, call.skip, call.next = runs, unpacked, 0, next
 					call.c, call.cStride = unsafe.Add(c, uintptr(row)*b.stride), b.stride
-					q.bytes.tiles[height][1](call)
+					q.wide.tiles[height][1](call)
 					row += height
 				}
 				at += runs
@@ -112,14 +110,16 @@ func (t *mulTask) sumBytes(b *block) {
 	}
 }
 
-// unpackBytes makes the bytes of formDots8 of some runs of a panel, which a thread has until the
-// next ones, and tells how many bytes behind them lie the codes that it unpacks then.
-func (t *mulTask) unpackBytes(thread, panel, run, runs int) (to unsafe.Pointer, next uintptr) {
+// unpackBytes makes bytes, as formDots8 has them, of some runs of a panel, less a number of the
+// table. A thread has them until the next ones. It tells how many bytes behind them lie the codes
+// that are unpacked then, which kernels fetch meanwhile (codeCall.next).
+func (t *mulTask) unpackBytes(thread, panel, run, runs int, less uintptr) (to unsafe.Pointer,
+	next uintptr) {
 	m, q, call := t.m, t.m.codes, &t.calls[thread]
 	t.aim(call, panel, run, 0)
 	to = unsafe.Add(t.looked, thread*q.unpackedSize())
 	next = uintptr(call.scale) + m.nextRun(run+runs, 1) + q.runs[run+runs-1].at - q.runs[run].at
-	call.runs, call.c = runs, to
+	call.runs, call.c, call.next = runs, to, less
 	q.tiles.unpack(call)
 	return to, next - uintptr(to)
 }
@@ -186,7 +186,8 @@ func (t *mulTask) sumTiles(b *block) {
 				switch q.form {
 				case formDots8:
 				case formDots6:
-					call.W, call.Ahead = t.unpackBytes(b.thread, b.panel+panel, at, call.Runs)
+					call.W, call.Ahead = t.unpackBytes(b.thread, b.panel+panel, at, call.Runs,
+						tableLeast)
 					call.Skip = 0
 				default:
 					unpacked := unsafe.Add(t.looked, b.thread*q.unpackedSize())
@@ -417,7 +418,7 @@ func (s *Scratch) prepareCodes(p *pool.Pool, t *mulTask) {
 		}
 		t.tileCalls = s.tileCalls
 	}
-	if t.kernels.blocks && q.form != formDots8 || t.bytes() {
+	if t.kernels.blocks && q.form != formDots8 || q.bytes(t.rows) {
 		size := q.unpackedSize()
 		t.looked = unsafe.Pointer(&alignedSlice(&s.looked, p.Threads()*size)[0])
 	}

@@ -102,7 +102,7 @@ func (c *codes) vectorDots(set isa.ISA) *kernelSet {
 	case wide && c.super > 0 && c.form == formDots4:
 		nr, c.tiles = 32, &avx512CodesSuper4
 	case wide && c.super > 0:
-		nr, c.form, c.tiles, c.bytes = 32, formDots6, &avx512CodesSuper6, &avx512CodesSuper8
+		nr, c.form, c.tiles, c.wide = 32, formDots6, &avx512CodesSuper6, &avx512CodesSuper8
 		c.zero = c.least
 	case c.super > 0 && c.form == formDots4:
 		c.tiles, c.split = &avx2CodesSuper4, true

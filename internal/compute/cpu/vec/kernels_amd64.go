@@ -71,9 +71,6 @@ func siluMulAVX2(dst, gate, up []float32)
 //go:noescape
 func geluErfAVX2(x []float32)
 
-//go:noescape
-func dot512(a, b []float32) float32
-
 // ropeHeads512 turns heads that lie step bytes apart, by halves of a multiple of ropeStep512.
 //
 //go:noescape

@@ -36,7 +36,6 @@ func scaleWeight512(dst, x, weight []float32, r float32) {
 	scaleWeightPortable(dst, x, weight, r)
 }
 func ropeHeads512(*float32, int, int, int, *float32, *float32) { panic("vec: no AVX-512") }
-func dot512(a, b []float32) float32                            { return dotPortable(a, b) }
 func add512(dst, a, b []float32)                               { addPortable(dst, a, b) }
 func exp512(x []float32, max float32)                          { expSumPortable(x, max) }
 func siluMul512(dst, gate, up []float32)                       { siluMulPortable(dst, gate, up) }

@@ -114,34 +114,6 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-52
 	VZEROUPPER
 	RET
 
-// func dot512(a, b []float32) float32
-TEXT ·dot512(SB), NOSPLIT, $0-52
-	MOVQ a_base+0(FP), SI
-	MOVQ a_len+8(FP), CX
-	MOVQ b_base+24(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z2, Z2, Z2
-wide:
-	CMPQ CX, $32
-	JLT  narrow
-	VMOVUPS (SI), Z4
-	VMOVUPS 64(SI), Z5
-	VMULPS  (DI), Z4, Z4
-	VMULPS  64(DI), Z5, Z5
-	VADDPS  Z4, Z0, Z0
-	VADDPS  Z5, Z2, Z2
-	ADV2(128)
-	SUBQ $32, CX
-	JMP  wide
-narrow:
-	VEXTRACTI64X4 $1, Z0, Y1
-	VEXTRACTI64X4 $1, Z2, Y3
-	REDUCE(DOT, MDOT, ADV2)
-	SUMTREE
-	VMOVSS X0, ret+48(FP)
-	VZEROUPPER
-	RET
-
 #define SQDIFF(off, acc) \
 	VMOVUPS off(SI), Y4; \
 	VSUBPS Y14, Y4, Y4; \

@@ -66,12 +66,9 @@ func (o *Ops) Dot(a, b []float32) float32 {
 	var s float64
 	for len(a) > 0 {
 		n := min(len(a), sumBlock)
-		switch {
-		case o.wide:
-			s += float64(dot512(a[:n], b[:n]))
-		case o.simd:
+		if o.simd {
 			s += float64(dotAVX2(a[:n], b[:n]))
-		default:
+		} else {
 			s += float64(dotPortable(a[:n], b[:n]))
 		}
 		a, b = a[n:], b[n:]

@@ -107,8 +107,8 @@ func codeTargets() []*codeTarget {
 		avx512("table", 4, 2, 1, 1, 1),
 		avx512("dots8", 4, 2, 1, 1, 1, 1),
 		avx512("super4", 2, 2, 1, 1, 1, 1),
-		avx512("super6", 2, 2, 1, 1, 1),
-		avx512("super8", 1, 1, 1, 1, 1, 1),
+		avx512("super6", 2, 1, 1, 1),
+		avx512("super8", 0, 0, 0, 1, 1, 1), // tiles of eight rows or more
 		avx512("float", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 	}
 }
@@ -496,8 +496,12 @@ func (w *codeWriter) constants() {
 	case w.dots() && w.t.vector == 64:
 		w.op("MOVQ %d(AX), BX", callTable)
 		w.op("VPBROADCASTD %d(BX), %s", 64*toInt(w.bytes()), w.v(w.last))
-		for i := range w.t.regs - w.last - 1 { // the upper bits of six, and what they begin at
-			w.op("VPBROADCASTD %d(BX), %s", 96+32*i, w.v(w.last+1+i))
+		if w.six() { // the upper bits, and what bytes are less
+			w.op("VPBROADCASTD 96(BX), %s", w.v(w.last+1))
+		}
+		if w.unpack {
+			w.op("ADDQ %d(AX), BX", callNext)
+			w.op("VPBROADCASTD (BX), %s", w.v(w.last+2))
 		}
 	case w.dots():
 		w.op("MOVQ %d(AX), R11", callTable)
@@ -1063,7 +1067,7 @@ func (w *codeWriter) sixBits(half, j int, codes, upper string) {
 	w.op("VPTERNLOGD $0xea, %s, %s, %s", upper, w.v(w.last), codes)
 }
 
-// unpackSix writes what codes of six bits stand for, as the bytes of dots8.
+// unpackSix writes what codes of six bits are, less a number, as the bytes of dots8.
 func (w *codeWriter) unpackSix() {
 	for half := range 2 {
 		for j := range 2 {
