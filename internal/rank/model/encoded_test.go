@@ -137,6 +137,38 @@ func (e *writer) packed(rows, cols, bits int, symmetric bool, a *affine) {
 	e.add(".weight_shape", checkpoint.I64, binary.LittleEndian.AppendUint64(shape, uint64(cols)), 2)
 }
 
+// e2m1 writes numbers of four bits, of which scale says what those of a group share by its largest
+// one, and returns the scales' codes and the weights.
+func (e *writer) e2m1(name string, rows, cols, group int, w []float32,
+	scale func(largest float32) (byte, float32)) (scales []byte, weights []float32) {
+	numbers := [8]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}
+	codes, weights := make([]byte, rows*cols/2), make([]float32, rows*cols)
+	for first := 0; first < len(w); first += group {
+		largest := float32(1e-3)
+		for _, v := range w[first : first+group] {
+			largest = max(largest, v, -v)
+		}
+		code, s := scale(largest)
+		scales = append(scales, code)
+		for i := first; i < first+group; i++ {
+			size, sign := max(w[i], -w[i])/s, 0
+			best := 0
+			for q, x := range numbers {
+				if math.Abs(float64(x-size)) < math.Abs(float64(numbers[best]-size)) {
+					best = q
+				}
+			}
+			weights[i] = numbers[best] * s
+			if w[i] < 0 {
+				sign, weights[i] = 8, -weights[i]
+			}
+			codes[i/2] |= byte((best | sign) << (i % 2 * 4))
+		}
+	}
+	e.add(name, checkpoint.U8, codes, rows, cols/2)
+	return scales, weights
+}
+
 const compressedTensors = `{"quant_method":"compressed-tensors","format":"%s","ignore":` +
 	`["lm_head","re:.*gate$"],"config_groups":{"group_0":{"targets":["Linear"],"weights":%s}}}`
 
@@ -203,6 +235,29 @@ var encodings = []encoding{
 			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
 			e.packed(rows, cols, 8, true, a)
 			return a.weights
+		}, false},
+	{"nvfp4", fmt.Sprintf(compressedTensors, "nvfp4-pack-quantized",
+		`{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}`),
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			scales, weights := e.e2m1(".weight_packed", rows, cols, 16, w, func(largest float32) (
+				byte, float32) {
+				code := e4m3(largest / 6 * 512)
+				return code, (&compute.Codes{Type: compute.CodeE4M3}).Number(code) / 512
+			})
+			e.add(".weight_scale", checkpoint.F8E4M3, scales, rows, cols/16)
+			e.add(".weight_global_scale", checkpoint.F32, float32s([]float32{512}), 1)
+			return weights
+		}, false},
+	{"mxfp4", fmt.Sprintf(compressedTensors, "mxfp4-pack-quantized",
+		`{"num_bits":4,"type":"float","strategy":"group","group_size":32}`),
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			scales, weights := e.e2m1(".weight_packed", rows, cols, 32, w, func(largest float32) (
+				byte, float32) {
+				_, exponent := math.Frexp(float64(largest / 6))
+				return byte(exponent + 127), float32(math.Ldexp(1, exponent))
+			})
+			e.add(".weight_scale", checkpoint.U8, scales, rows, cols/32)
+			return weights
 		}, false},
 	{"fp8 in blocks", `{"quant_method":"fp8","weight_block_size":[16,32],"activation_scheme":` +
 		`"dynamic","modules_to_not_convert":["gate"]}`,
