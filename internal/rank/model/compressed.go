@@ -23,6 +23,7 @@ type configGroup struct {
 // rounded to makes no difference: they are not rounded.
 func readCompressedTensors(f *checkpoint.Fields, q *Quantization) {
 	refuseSet(f, "transform_config")
+	q.outside = true // of the head, where it is not ignored
 	if s := f.Object("sparsity_config"); s != nil && s.Len() > 0 {
 		s.Only("format", "dense")
 		f.Adopt(s)
@@ -99,7 +100,7 @@ func readConfigGroup(f *checkpoint.Fields, format string, q *Quantization) (g co
 func readWeightsArgs(f *checkpoint.Fields, format string, q *Quantization) layers.Format {
 	bits, kind := f.Integer("num_bits", 8, 1, 64), f.Text("type", "int")
 	symmetric := f.Flag("symmetric", true)
-	rows, cols := readStrategy(f)
+	strategy, rows, cols := readStrategy(f)
 	if f.Flag("dynamic", false) {
 		f.Fail(checkpoint.ErrUnsupported, "dynamic", "is true")
 	}
@@ -117,6 +118,9 @@ func readWeightsArgs(f *checkpoint.Fields, format string, q *Quantization) layer
 			checkpoint.Short(order))
 	}
 	number := fmt.Sprintf("%s of %d bits in format %s", kind, bits, format)
+	if (strategy == "tensor_group") != (format == "nvfp4-pack-quantized") {
+		f.Fail(checkpoint.ErrUnsupported, "strategy", "is %s in format %s", strategy, format)
+	}
 	switch number {
 	case "int of 4 bits in format pack-quantized", "int of 8 bits in format pack-quantized":
 		if rows == 0 && !symmetric || rows > 1 {
@@ -125,25 +129,40 @@ func readWeightsArgs(f *checkpoint.Fields, format string, q *Quantization) layer
 		}
 		return layers.Packed{Bits: bits, Group: cols, Tensor: rows == 0, Symmetric: symmetric,
 			Ordered: ordered}
-	case "int of 8 bits in format int-quantized", "int of 8 bits in format naive-quantized":
-		return layers.Scaled{Scale: ".weight_scale", Rows: rows, Cols: cols,
-			Asymmetric: !symmetric}
-	case "float of 8 bits in format float-quantized", "float of 8 bits in format naive-quantized":
+	case "float of 8 bits in format float-quantized", "float of 8 bits in format naive-quantized",
+		"float of 8 bits in format mxfp8-quantized":
 		if symmetric {
 			return layers.Scaled{Float: true, Scale: ".weight_scale", Rows: rows, Cols: cols}
 		}
 		f.Fail(checkpoint.ErrUnsupported, "symmetric", "is false of floats")
+	case "float of 4 bits in format nvfp4-pack-quantized",
+		"float of 4 bits in format mxfp4-pack-quantized":
+		e := layers.E2M1{Group: cols, Weight: ".weight_packed"}
+		if strategy == "tensor_group" {
+			e.Global, e.Divided = ".weight_global_scale", true
+		}
+		if symmetric && cols > 0 && rows == 1 {
+			return e
+		}
+		f.Fail(checkpoint.ErrUnsupported, "strategy", "is %s of floats of 4 bits", strategy)
 	default:
+		if bytes := format == "int-quantized" || format == "naive-quantized"; bytes &&
+			kind == "int" && bits <= 8 {
+			return layers.Scaled{Scale: ".weight_scale", Rows: rows, Cols: cols,
+				Asymmetric: !symmetric}
+		}
 		f.Fail(checkpoint.ErrUnsupported, "type", "is %s; int of 4 and 8 bits in pack-quantized, "+
-			"int of 8 in int-quantized and float of 8 in float-quantized are read", number)
+			"int in int-quantized, float of 8 in float-quantized and mxfp8-quantized and of 4 in "+
+			"nvfp4-pack-quantized and mxfp4-pack-quantized are read", number)
 	}
 	return nil
 }
 
-// readStrategy is how many output and input features share a scale, 0 for all.
-func readStrategy(f *checkpoint.Fields) (rows, cols int) {
+// readStrategy is by what weights share a scale, and how many output and input features do, 0 for
+// all.
+func readStrategy(f *checkpoint.Fields) (strategy string, rows, cols int) {
 	group := f.Nullable("group_size", -1, -1, checkpoint.MaxDim)
-	strategy := "tensor"
+	strategy = "tensor"
 	if group > 0 {
 		strategy = "group"
 	} else if group < 0 && f.Set("group_size") {
@@ -151,24 +170,25 @@ func readStrategy(f *checkpoint.Fields) (rows, cols int) {
 	}
 	switch strategy = f.Text("strategy", strategy); strategy {
 	case "tensor":
-		return 0, 0
 	case "channel":
-		return 1, 0
-	case "group":
+		rows = 1
+	case "group", "tensor_group":
 		if group < 1 {
-			f.Fail(checkpoint.ErrMalformed, "group_size", "is %d of the strategy group", group)
+			f.Fail(checkpoint.ErrMalformed, "group_size", "is %d of the strategy %s", group,
+				strategy)
 		}
-		return 1, max(group, 0)
+		rows, cols = 1, max(group, 0)
 	case "block":
 		if block := f.Numbers("block_structure"); block != nil {
-			return readBlock(f, "block_structure", block)
+			rows, cols = readBlock(f, "block_structure", block)
+		} else {
+			f.Fail(checkpoint.ErrMalformed, "block_structure", "is missing")
 		}
-		f.Fail(checkpoint.ErrMalformed, "block_structure", "is missing")
 	default:
-		f.Fail(checkpoint.ErrUnsupported, "strategy", "is %s; tensor, channel, group, block are "+
-			"read", checkpoint.Short(strategy))
+		f.Fail(checkpoint.ErrUnsupported, "strategy", "is %s; tensor, channel, group, "+
+			"tensor_group, block are read", checkpoint.Short(strategy))
 	}
-	return 0, 0
+	return strategy, rows, cols
 }
 
 // readTargets tells whether a module has one of the names, or begins as one of the regular

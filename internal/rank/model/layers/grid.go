@@ -75,7 +75,7 @@ func (g *grid) rowsOf(rows run) []byte {
 	return g.Data[rows.first/g.perRow*row : (rows.row(rows.n-1)/g.perRow+1)*row]
 }
 
-// finiteIn tells whether all elements of a type are finite; bytes are exponents.
+// finiteIn tells whether all elements of a type are finite; other bytes are exponents.
 func finiteIn(t checkpoint.DType) func(data []byte) bool {
 	switch t {
 	case checkpoint.BF16:
@@ -84,6 +84,10 @@ func finiteIn(t checkpoint.DType) func(data []byte) bool {
 		return half.FiniteF16
 	case checkpoint.F32:
 		return half.FiniteF32
+	case checkpoint.F8E4M3:
+		return func(data []byte) bool {
+			return bytes.IndexByte(data, 0x7f) < 0 && bytes.IndexByte(data, 0xff) < 0
+		}
 	}
 	return func(data []byte) bool { return bytes.IndexByte(data, 0xff) < 0 }
 }
@@ -91,8 +95,8 @@ func finiteIn(t checkpoint.DType) func(data []byte) bool {
 // number is a number that an element stands for.
 func (g *grid) number(i int) float32 { return number(g.Tensor, i) }
 
-// number is element i of a tensor; of bytes it is the power of two that they are the exponent of,
-// 255 being NaN (e8m0 of the OCP Microscaling Formats, version 1.0, opencompute.org).
+// number is element i of a tensor; of other bytes it is the power of two that they are the
+// exponent of, 255 being NaN (e8m0 of the OCP Microscaling Formats, version 1.0, opencompute.org).
 func number(t checkpoint.Tensor, i int) float32 {
 	switch t.DType {
 	case checkpoint.BF16:
@@ -101,6 +105,8 @@ func number(t checkpoint.Tensor, i int) float32 {
 		return half.FromF16(binary.LittleEndian.Uint16(t.Data[2*i:]))
 	case checkpoint.F32:
 		return math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+	case checkpoint.F8E4M3:
+		return (&compute.Codes{Type: compute.CodeE4M3}).Number(t.Data[i])
 	}
 	if t.Data[i] == 0xff {
 		return float32(math.NaN())

@@ -1,6 +1,9 @@
 package layers
 
 import (
+	"fmt"
+	"math"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
@@ -36,5 +39,48 @@ func (MXFP4) open(o *opener, p *part) matrix {
 		p.cols/mxBlock, mxBlock/2)
 	m.scales.Tensor = o.tensor(s.tensor+"_scales", checkpoint.U8, s.count, s.rows, p.cols/mxBlock)
 	m.code = m.halves(p.cols/2, false)
+	return m
+}
+
+// E2M1 is the layout of numbers of four bits (e2m1) of modules that are stored each by itself:
+// bytes of two of them, the first in the low half, and in weight_scale a number for each Group
+// input features. It is compressed-tensors' nvfp4-pack-quantized and mxfp4-pack-quantized, and
+// ModelOpt's NVFP4.
+type E2M1 struct {
+	Group int
+	// Weight is the tensor of codes, behind the module's name. Global is that of a number that all
+	// scales of the module are divided by, or multiplied with; "" is none.
+	Weight, Global string
+	Divided        bool
+}
+
+// open implements Format.
+func (f E2M1) open(o *opener, p *part) matrix {
+	const scale = ".weight_scale"
+	if o.plain(p, scale) {
+		return nil
+	}
+	m := &tabled{Codes: compute.Codes{Rows: p.rows, Cols: p.cols, Group: f.Group, Values: e2m1},
+		weights: newGrid(p.rows, p.cols, 1, 2, false),
+		scales:  newGrid(p.rows, p.cols, 1, f.Group, false)}
+	m.weights.Tensor = o.tensor(p.module+f.Weight, checkpoint.U8, m.weights.shape()...)
+	m.scales.Tensor = o.scales(p.module+scale, m.scales.shape())
+	m.code = m.halves(m.weights.cols, false)
+	if f.Global == "" || !o.has(p.module+f.Global, m.weights.Name) {
+		return m
+	}
+	global := o.shaped(p.module+f.Global, checkpoint.F32, []int{1})
+	if o.err != nil || len(global.Data) == 0 {
+		return m
+	}
+	by := number(global, 0)
+	if f.Divided {
+		by = 1 / by
+	}
+	if math.IsInf(float64(by), 0) || by != by {
+		o.err = &NotFinite{global.Name, fmt.Errorf("it is %v", number(global, 0))}
+	}
+	m.scale = func(row, col int) float32 { return m.scales.number(m.scales.index(row, col)) * by }
+	m.finite = func() bool { return finiteIn(m.scales.DType)(m.scales.Data) }
 	return m
 }

@@ -73,10 +73,12 @@ func (f Scaled) open(o *opener, p *part) matrix {
 	return m
 }
 
-// scales opens a tensor of scales, of a type of weights or of powers of two.
+// scales opens a tensor of scales, of a type of weights, of e4m3, or of powers of two, which are
+// bytes where it is older than their type's name.
 func (o *opener) scales(name string, shape []int) checkpoint.Tensor {
 	dtype := checkpoint.Invalid
-	if h, _ := o.header(name); h.DType == checkpoint.F8E8M0 {
+	switch h, _ := o.header(name); h.DType {
+	case checkpoint.F8E4M3, checkpoint.F8E8M0, checkpoint.U8:
 		dtype = h.DType
 	}
 	return o.shaped(name, dtype, shape)
