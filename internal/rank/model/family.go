@@ -51,7 +51,8 @@ func families() []*family {
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
-		llama4(),
+		llama4(), ernie45MoE(), hunYuan(), hunYuanMoE(), hyV3(), mistral4(), exaoneMoE(),
+		solarOpen(), flexOlmo(), afmoe(),
 		bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 

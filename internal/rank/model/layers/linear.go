@@ -62,8 +62,10 @@ type QKVOptions struct {
 	// neighbours. They are reordered when they are read, the first of each pair before the second
 	// ones: so every head is turned in halves, and what a query finds is the same.
 	Interleaved int
-	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated).
+	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated), Gate
+	// is the module of gates that have one.
 	Gated bool
+	Gate  string
 }
 
 // QKV makes the projections to queries, keys and values of the attention under prefix, of in input
@@ -96,6 +98,9 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 	if opt.Gated {
 		both := headPart(prefix+"q_proj", h.Query, in, h.Dim, h.Dim).of(first, own)
 		parts = append(append(both[:own:own], k, v), both[own:]...)
+	}
+	if opt.Gate != "" {
+		parts = append(parts, l.columnPart(prefix+opt.Gate, h.Query*h.Dim, in))
 	}
 	return l.column(&l.qkv, opt.Bias, parts...)
 }
