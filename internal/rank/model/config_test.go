@@ -216,6 +216,8 @@ func TestReadConfigFields(t *testing.T) {
 			func(c *Config) any { return c.RopeTheta }, 10000.0},
 		{"experts of each layer", `{"model_type":"hunyuan_v1_moe","num_experts":8,"num_hidden_layers":2,"moe_topk":[3,3]}`, func(c *Config) any { return routed(c).PerToken }, 3},
 		{"layers with experts", `{"model_type":"ernie4_5_moe","num_hidden_layers":6,"moe_layer_start_index":2,"moe_layer_interval":2,"moe_layer_end_index":4}`, func(c *Config) any { return routed(c).Dense }, []int{0, 1, 2, 4, 5}},
+		{"K-EXAONE's class", `{"architectures":["ExaoneMoEForCausalLM"],"num_hidden_layers":8}`,
+			func(c *Config) any { return c.ModelType }, "exaone_moe"},
 		{"temperature by number", `{"model_type":"llama4_text","num_hidden_layers":4,"attn_temperature_tuning":4}`, func(c *Config) any { return c.Temperature.At(8191) },
 			1 + 0.1*math.Ln2},
 		{"layer_types", `{"model_type":"qwen3","sliding_window":100,"use_sliding_window":true,"num_hidden_layers":3,"layer_types":["sliding_attention","full_attention","sliding_attention"]}`, func(c *Config) any { return c.Windows }, []int{100, 0, 100}},

@@ -128,7 +128,7 @@ func (f *family) has(class string) (has, classifies bool) {
 	if base, ok := strings.CutSuffix(class, "ForMaskedLM"); ok && f.encoder {
 		return f.architecture == base+bare, false
 	}
-	return f.architecture == class, false
+	return strings.EqualFold(f.architecture, class), false // K-EXAONE's has other capitals
 }
 
 // readAttention reads what all families with rotary embedding have. A headDim of 0 stands for

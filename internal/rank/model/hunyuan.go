@@ -59,16 +59,17 @@ func readHunYuan(f *checkpoint.Fields, c *Config, d Config) {
 	}
 	// What is for images, for classes, for training, and of what is switched off.
 	for _, key := range []string{
-		"add_classification_head", "attention_head_dim", "capacity_factor", "cla_share_factor",
-		"class_num", "dense_list", "enable_lm_head_fp32",
+		"add_classification_head", "attention_head_dim", "capacity_factor",
+		"cla_share_factor", "class_num", "dense_list", "enable_lm_head_fp32",
 		"group_limited_greedy", "im_end_id", "im_newline_id", "im_start_id", "kv_lora_rank",
-		"mask_init_id", "max_seq_length", "moe_layer_num_skipped",
-		"moe_random_routing_dropped_token", "n_group", "norm_type", "num_media_embeds",
-		"org_vocab_size", "pad_id", "pool_type", "q_lora_rank", "qk_nope_head_dim",
-		"qk_rope_head_dim", "routed_scaling_factor", "text_end_id", "text_start_id",
-		"topk_group", "unused_skip_list", "use_mixed_mlp_moe", "v_head_dim", "vit_mapping_type",
-		"vit_norm_type", "vit_path", "vit_remove_prenorm", "vit_token", "vit_type",
-		"vit_used_rms_norm", "vit_config", "xdrope_section",
+		"mask_init_id", "max_seq_length", "moe_intermediate_size", "moe_layer_num_skipped",
+		"moe_random_routing_dropped_token", "moe_topk", "n_group", "norm_type",
+		"num_experts", "num_media_embeds", "num_shared_expert", "org_vocab_size", "pad_id",
+		"pool_type", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+		"routed_scaling_factor", "text_end_id", "text_start_id", "topk_group",
+		"unused_skip_list", "use_mixed_mlp_moe", "v_head_dim", "vit_config",
+		"vit_mapping_type", "vit_norm_type", "vit_path", "vit_remove_prenorm", "vit_token",
+		"vit_type", "vit_used_rms_norm", "xdrope_section",
 	} {
 		f.Has(key)
 	}
@@ -116,7 +117,17 @@ func hyV3() *family {
 			if f.Flag("mlp_bias", false) {
 				f.Fail(checkpoint.ErrUnsupported, "mlp_bias", "is true")
 			}
-			f.Has("enable_moe_fp32_combine") // sums are always of float32
+			for key, want := range map[string]bool{"qk_norm": true, "route_norm": true,
+				"moe_router_use_sigmoid": true, "moe_router_enable_expert_bias": true} {
+				if f.Flag(key, want) != want {
+					f.Fail(checkpoint.ErrUnsupported, key, "is %v", !want)
+				}
+			}
+			// Sums are always of float32; the others name what has other names, too.
+			for _, key := range []string{"enable_moe_fp32_combine", "enable_lm_head_fp32",
+				"enable_attention_fp32_softmax", "expert_hidden_dim", "use_grouped_mm"} {
+				f.Has(key)
+			}
 			e := readMixture(f, c, experts{Count: 192, Routing: perToken(8), Inner: 1536,
 				Shared: 1}, 1)
 			e.Normalise, e.Sigmoid = true, true
