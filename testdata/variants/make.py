@@ -295,21 +295,22 @@ def of_text(text: Settings, change: Settings) -> Settings:
 
 GEMMA3_TEXT = shape(32, 56, 3, 4, 2, 131, head_dim=16, sliding_window=9, query_pre_attn_scalar=16)
 MISTRAL_TEXT = {"model_type": "mistral", **SMALL, "sliding_window": None}
+MINISTRAL_ROPE = rope(
+    "yarn",
+    300.0,
+    factor=4.0,
+    original_max_position_embeddings=16,
+    beta_fast=3.0,
+    beta_slow=1.0,
+    mscale=1.0,
+    mscale_all_dim=1.0,
+    llama_4_scaling_beta=0.1,
+)
 MINISTRAL_TEXT = {
     "model_type": "ministral3",
     **SMALL,
     "sliding_window": None,
-    **rope(
-        "yarn",
-        300.0,
-        factor=4.0,
-        original_max_position_embeddings=16,
-        beta_fast=3.0,
-        beta_slow=1.0,
-        mscale=1.0,
-        mscale_all_dim=1.0,
-        llama_4_scaling_beta=0.1,
-    ),
+    **MINISTRAL_ROPE,
 }
 LLAMA4_TEXT = {
     **SMALL,
@@ -754,6 +755,74 @@ VARIANTS |= {
         head="ForConditionalGeneration",
         old=False,
         smooth=False,
+    ),
+    "ernie4.5-moe": Variant(
+        "Ernie4_5_Moe",
+        {
+            **shape(32, 56, 3, 4, 2, 131),
+            "moe_num_experts": 6,
+            "moe_k": 2,
+            "moe_num_shared_experts": 2,
+            "moe_intermediate_size": 16,
+            "moe_layer_end_index": 1,
+        },
+        ({"moe_k": 3}, {"moe_num_shared_experts": 1}, {"moe_layer_end_index": 2}),
+        smooth=False,
+        old=False,
+    ),
+    "hunyuan-moe": Variant(
+        "HunYuanMoEV1",
+        {
+            **shape(32, 16, 2, 4, 2, 131, head_dim=16),
+            "num_experts": 6,
+            "moe_topk": 2,
+            **rope("dynamic", alpha=50.0, factor=1.0),
+        },
+        ({"moe_topk": 3}, rope("dynamic", alpha=40.0, factor=1.0)),
+        smooth=False,
+        old=False,
+    ),
+    "mistral4": Variant(
+        "Mistral4",
+        {
+            **shape(32, 56, 2, 4, 4, 131),
+            **DEEPSEEK_EXPERTS,
+            "first_k_dense_replace": 1,
+            "q_lora_rank": 24,
+            "kv_lora_rank": 16,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 12,
+            **MINISTRAL_ROPE,
+        },
+        (
+            {"routed_scaling_factor": 1.0},
+            {"rope_parameters": {**MINISTRAL_ROPE["rope_parameters"], "llama_4_scaling_beta": 0.0}},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    "afmoe": Variant(
+        "Afmoe",
+        {
+            **shape(32, 40, 2, 4, 2, 131, head_dim=16),
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 16,
+            "route_scale": 1.5,
+            "sliding_window": 9,
+            "global_attn_every_n_layers": 2,
+            "mup_enabled": True,
+        },
+        (
+            {"route_scale": 1.0},
+            {"num_dense_layers": 0},
+            {"sliding_window": 12},
+            {"mup_enabled": False},
+        ),
+        smooth=False,
+        old=False,
     ),
 }
 

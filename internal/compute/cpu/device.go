@@ -145,8 +145,8 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 	args compute.AttentionArgs, dst *compute.Tensor, q compute.View) {
 	d.attn.Run(d.pool, c.(*attention.Cache), layer, b, attention.Args{Heads: args.Heads,
 		KVHeads: args.KVHeads, HeadDim: args.HeadDim, Scale: args.Scale, Window: args.Window,
-		Chunked: args.Chunked, Ahead: args.Ahead, Cap: args.Cap, Sinks: floats(args.Sinks)}, floats(dst.Memory), dst.Width,
-		view(q), q.Stride)
+		Chunked: args.Chunked, Ahead: args.Ahead, Cap: args.Cap, Sinks: floats(args.Sinks)},
+		floats(dst.Memory), dst.Width, view(q), q.Stride)
 }
 
 // AttentionAmong makes dst what the queries of q find among the rows of their own sequence, whose

@@ -14,6 +14,7 @@ import (
 var around = map[string]string{"gemma3": "gemma3_text", "gemma4": "gemma4_text",
 	"gemma4_unified": "gemma4_unified_text", "mistral3": "", "llava": "",
 	"llava_next": "", "internvl": "", "voxtral": "", "llama4": "",
+	"kimi_k25": "deepseek_v3",
 	"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe",
 	"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
 

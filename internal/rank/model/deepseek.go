@@ -95,7 +95,7 @@ func deepSeekOptions(c *Config) decoderOptions {
 	return decoderOptions{mlp: deepSeekMixture, mixer: func(s *stage, layer int,
 		prefix string, o layers.AttentionOptions) mixer {
 		latent, prefix := d.latent, prefix+"self_attn."
-		latent.Rotary = o.Rotary
+		latent.Rotary, latent.Temperature = o.Rotary, o.Temperature
 		return mixer{attention: s.LatentAttention(prefix, s.cached(layer), s.cfg.HiddenSize,
 			latent), output: prefix + "o_proj", width: s.cfg.Heads * latent.Value,
 			bias: s.cfg.OutBias}
@@ -145,10 +145,12 @@ func readLatent(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOption
 // readMixture reads a mixture as DeepSeek has it, behind layers that have none; d has the defaults,
 // Shared being a number of experts.
 func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts {
-	e := &experts{Count: f.Integer("n_routed_experts", d.Count, 1, 1<<16),
+	e := &experts{Count: f.Integer(firstOf(f, "n_routed_experts", "num_experts",
+		"num_local_experts"), d.Count, 1, 1<<16),
 		Inner: f.Integer("moe_intermediate_size", d.Inner, 1, checkpoint.MaxDim), Step: 1}
 	e.PerToken = f.Integer("num_experts_per_tok", d.PerToken, 1, 1<<16)
-	e.Shared = e.Inner * f.Nullable("n_shared_experts", d.Shared, 0, 1<<10)
+	e.Shared = e.Inner * f.Nullable(firstOf(f, "n_shared_experts", "num_shared_experts"), d.Shared,
+		0, 1<<10)
 	if f.Integer("moe_layer_freq", 1, 1, 1<<16) != 1 {
 		f.Fail(checkpoint.ErrUnsupported, "moe_layer_freq", "is %s", f.Excerpt("moe_layer_freq"))
 	}
@@ -165,6 +167,16 @@ func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts
 	}
 	e.check(f)
 	return e
+}
+
+// firstOf is the first of some keys that is there, else the first.
+func firstOf(f *checkpoint.Fields, keys ...string) string {
+	for _, key := range keys {
+		if f.Has(key) {
+			return key
+		}
+	}
+	return keys[0]
 }
 
 // readGroups reads the groups in which experts are chosen, by so many of the best of each.
@@ -199,9 +211,13 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 	if !e.sparse(layer) {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
-	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing}
-	if o.Sigmoid {
+	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing,
+		Router: e.Router, Correction: e.Correction, Stacked: stacked(s, prefix)}
+	if o.Sigmoid && o.Correction == "" {
 		o.Correction = "gate.e_score_correction_bias"
+		if own := "e_score_correction_bias"; s.Has(prefix + "mlp." + own) { // K-EXAONE
+			o.Correction = own
+		}
 	}
 	routed := s.Mixture(prefix+"mlp.", c.HiddenSize, o)
 	if e.Shared == 0 {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 )
 
@@ -28,4 +29,33 @@ func exaone4() *family {
 			}
 			return newDecoder(s, o)
 		}}
+}
+
+// exaoneMoE is ExaoneMoeForCausalLM (K-EXAONE): the same attention, norms before both blocks, and
+// DeepSeek's mixture of experts. Defaults: configuration_exaone_moe.py.
+func exaoneMoE() *family {
+	fam := exaone4()
+	fam.modelType, fam.architecture = "exaone_moe", "ExaoneMoeForCausalLM"
+	fam.defaults.BOS, fam.defaults.PAD, fam.defaults.EOS = 1, 0, []int{53}
+	dense := fam.read
+	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
+		dense(f, c, d)
+		e := readDeepSeekExperts(f, c, experts{Count: 64, Inner: 1024,
+			Routing: compute.Routing{PerToken: 8, Factor: 2.5}})
+		f.Only("scoring_func", "sigmoid")
+		f.Only("topk_method", "noaux_tc")
+		for _, key := range []string{"is_moe_layer", "first_last_k_dense_replace"} {
+			f.Has(key) // mlp_layer_types or first_k_dense_replace say so
+		}
+		c.Family = e
+	}
+	fam.widths = expertWidths
+	fam.build = func(s *stage) (architecture, error) {
+		o := decoderOptions{attn: headNorms, mlp: deepSeekMixture}
+		if s.cfg.SlidingWindow > 0 {
+			o.rotaryOf = func(layer int) int { return localLayer(s.cfg, layer) - 1 }
+		}
+		return newDecoder(s, o)
+	}
+	return fam
 }

@@ -21,6 +21,8 @@ type experts struct {
 	// Step and Dense say which layers have one: each Step-th that is not among Dense.
 	Step  int
 	Dense []int
+	// Router and Correction are the module and the tensor, where they are not DeepSeek's.
+	Router, Correction string
 }
 
 // routed returns itself: of a family's own type it is the part that is a mixture.
@@ -102,14 +104,20 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 // sparse is the mixture of a layer that has one.
 func sparse(s *stage, prefix string) *layers.Mixture {
 	e := routed(s.cfg)
-	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing}
-	if shape := s.Shape(prefix + "mlp.experts.gate_up_proj"); len(shape) == 3 {
-		// As transformers 5 computes them, or, of Qwen3-VL, as 4 did.
-		o.Stacked = &layers.Stacked{GateUp: "experts.gate_up_proj", Down: "experts.down_proj",
-			Transposed: shape[1] == s.cfg.HiddenSize &&
-				(shape[2] == 2*e.Inner && shape[1] != shape[2] || s.cfg.Around == "qwen3_vl_moe")}
+	return s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, layers.MixtureOptions{Experts: e.Count,
+		Inner: e.Inner, Routing: e.Routing, Stacked: stacked(s, prefix)})
+}
+
+// stacked says how experts are stored together, nil for apart.
+func stacked(s *stage, prefix string) *layers.Stacked {
+	shape, inner := s.Shape(prefix+"mlp.experts.gate_up_proj"), routed(s.cfg).Inner
+	if len(shape) != 3 {
+		return nil
 	}
-	return s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, o)
+	// As transformers 5 computes them, or, of Qwen3-VL, as 4 did.
+	return &layers.Stacked{GateUp: "experts.gate_up_proj", Down: "experts.down_proj",
+		Transposed: shape[1] == s.cfg.HiddenSize &&
+			(shape[2] == 2*inner && shape[1] != shape[2] || s.cfg.Around == "qwen3_vl_moe")}
 }
 
 // expertWidth names the width of an expert.

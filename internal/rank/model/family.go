@@ -56,14 +56,12 @@ func families() []*family {
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
-		gemma4Text(), gemma4Unified(),
-		llama4(),
-		graniteMoEHybrid(), nemotronH(), bamba(), falconH1(),
-		bert(), roberta(), xlmRoberta(), modernBERT(), gpt2(),
-		phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(), nemotron(),
-		arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(), nanoChat(),
-		vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum(),
-		apertus()}
+		gemma4Text(), gemma4Unified(), llama4(), ernie45MoE(), hunYuan(), hunYuanMoE(), hyV3(),
+		mistral4(), exaoneMoE(), solarOpen(), flexOlmo(), afmoe(), graniteMoEHybrid(), nemotronH(),
+		bamba(), falconH1(), gpt2(), phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(),
+		nemotron(), arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(),
+		nanoChat(), vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum(),
+		apertus(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {
@@ -136,10 +134,12 @@ func (f *family) has(class string) (has, classifies, headless bool) {
 		return ok && strings.TrimSuffix(name, "Text") == base
 	}
 	switch {
-	case class == f.architecture, f.encoder && class == base+"ForMaskedLM":
+	case f.encoder && class == base+"ForMaskedLM":
 		return true, false, false
 	case bare("Model"):
 		return true, false, !f.encoder
+	case strings.EqualFold(class, f.architecture): // K-EXAONE's has other capitals
+		return true, false, false
 	}
 	classifies = bare("ForSequenceClassification")
 	return classifies, classifies, false

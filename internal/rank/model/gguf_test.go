@@ -103,8 +103,8 @@ func TestGGUFFamilies(t *testing.T) {
 			for _, key := range []string{"Architecture", "ModelType", "VocabSize", "HiddenSize",
 				"IntermediateSize", "Layers", "Heads", "KVHeads", "HeadDim", "MaxPositions",
 				"NormEps", "Activation", "TieEmbeddings", "RopeTheta", "LocalTheta", "Rope",
-				"RotaryDim", "Temperature", "SlidingWindow", "Windows", "QKVBias", "OutBias", "MLPBias",
-				"Family"} {
+				"RotaryDim", "Temperature", "SlidingWindow", "Windows", "QKVBias", "OutBias",
+				"MLPBias", "Family"} {
 				x := reflect.ValueOf(*got).FieldByName(key).Interface()
 				y := reflect.ValueOf(*want).FieldByName(key).Interface()
 				if !alike(t, x, y) {

@@ -70,3 +70,30 @@ func dots1() *family {
 		},
 		widths: expertWidths}
 }
+
+// solarOpen is SolarOpenForCausalLM: Llama's attention with DeepSeek's mixture of experts.
+// Defaults: configuration_solar_open.py.
+func solarOpen() *family {
+	return &family{modelType: "solar_open", architecture: "SolarOpenForCausalLM",
+		defaults: Config{VocabSize: 196608, HiddenSize: 4096, IntermediateSize: 10240, Layers: 48,
+			Heads: 64, KVHeads: 8, MaxPositions: 131072, NormEps: 1e-5, Activation: "silu", BOS: -1,
+			PAD: -1, RopeTheta: 1e6},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			readAttention(f, c, d, 128)
+			c.QKVBias = f.Flag("attention_bias", false)
+			e := readMixture(f, c, experts{Count: 128, Routing: perToken(8), Inner: 1280,
+				Shared: 1}, 0)
+			readGroups(f, e, 2, 1)
+			e.Normalise, e.Sigmoid = f.Flag("norm_topk_prob", true), true
+			c.Family = &glmExperts{e, false}
+			if f.Flag("use_qk_norm", false) {
+				f.Fail(checkpoint.ErrUnsupported, "use_qk_norm", "is true")
+			}
+			readRope(f, c)
+			readWindows(f, c, 0, noLayer)
+		},
+		build: func(s *stage) (architecture, error) {
+			return newDecoder(s, glmOptions(s.cfg))
+		},
+		widths: expertWidths}
+}

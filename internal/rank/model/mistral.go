@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
+	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
 // mistral is MistralForCausalLM: Llama's layers without biases, each attending to a sliding window
@@ -35,6 +36,26 @@ func ministral3() *family {
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) { return newDecoder(s, decoderOptions{}) }}
+}
+
+// mistral4 is Mistral4ForCausalLM: DeepSeek V3's attention, with queries that grow with their
+// position as Ministral 3's, and experts chosen by the softmax of their scores. Defaults:
+// configuration_mistral4.py.
+func mistral4() *family {
+	return &family{modelType: "mistral4", architecture: "Mistral4ForCausalLM",
+		defaults: Config{VocabSize: 131072, HiddenSize: 4096, IntermediateSize: 12288, Layers: 36,
+			Heads: 32, MaxPositions: 1048576, NormEps: 1e-6, Activation: "silu", BOS: 1, PAD: 11,
+			EOS: []int{2}},
+		read: func(f *checkpoint.Fields, c *Config, d Config) {
+			e := readMixture(f, c, experts{Count: 128, Routing: perToken(4), Inner: 2048,
+				Shared: 1}, 0)
+			readGroups(f, e, 2, 1)
+			e.Normalise = f.Flag("norm_topk_prob", true)
+			readLatent(f, c, d, layers.LatentOptions{Query: 1024, Latent: 256, Plain: 64,
+				Turned: 64, Value: 128, Interleaved: f.Flag("rope_interleave", true)}, e)
+			readTemperature(f, c)
+		},
+		build: buildDeepSeek, widths: expertWidths, cache: latentCache}
 }
 
 // readTemperature reads what queries beyond the pre-training length are multiplied by.

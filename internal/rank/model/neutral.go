@@ -47,14 +47,14 @@ var neutral = []string{
 	"gradient_checkpointing", "id2label", "label2id", "name_or_path", "num_labels", "prefix",
 	"problem_type", "return_dict", "task_specific_params", "tokenizer_class", "torch_dtype",
 	"torchscript", "transformers_version", "use_cache", "pruned_heads", "model_max_length",
-	"keys_to_ignore_at_inference", "tie_encoder_decoder", "tf_legacy_loss", "use_bfloat16", "for_llm_compressor",
+	"keys_to_ignore_at_inference", "tie_encoder_decoder", "tf_legacy_loss", "use_bfloat16",
 	"max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
 	"diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
 	"length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
 	"num_return_sequences", "return_dict_in_generate", "remove_invalid_values",
 	// How weights were made, or how ranks share them elsewhere: sums stay the same.
 	"pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha", "num_nextn_predict_layers",
-	"num_mtp_modules", "use_mtp", "mamba_ssm_dtype", "initial_context_length", "experts_per_token",
+	"num_mtp_modules", "for_llm_compressor", "use_mtp", "mamba_ssm_dtype", "initial_context_length", "experts_per_token",
 	// How Mamba's layers were made, how their sums may be cut elsewhere, and how much is computed.
 	"chunk_size", "mamba_chunk_size", "use_mamba_kernels", "num_logits_to_keep",
 	"mamba_ssm_cache_dtype", "residual_in_fp32", "rescale_prenorm_residual", "time_step_min",

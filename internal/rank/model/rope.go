@@ -108,6 +108,11 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 		r.Fail(checkpoint.ErrMalformed, "type", "is %s, but rope_type is %s",
 			checkpoint.Short(legacy), checkpoint.Short(c.Rope.Type))
 	}
+	if c.Rope.Type == "dynamic" && r.Set("alpha") { // HunYuan's is fixed: it stretches the base
+		dim := float64(c.HeadDim)
+		c.RopeTheta *= math.Pow(required(r, "alpha"), dim/(dim-2))
+		c.Rope.Type = "default"
+	}
 	switch c.Rope.Type {
 	case "default":
 	case "mrope": // of three positions, which in text are one
@@ -124,7 +129,8 @@ func readRopeParameters(f, r *checkpoint.Fields, c *Config) {
 		c.Rope.LowFreqFactor = required(r, "low_freq_factor")
 		c.Rope.HighFreqFactor = required(r, "high_freq_factor")
 		if r.Err() == nil && c.Rope.HighFreqFactor < c.Rope.LowFreqFactor {
-			r.Fail(checkpoint.ErrMalformed, "high_freq_factor", "is %v, below low_freq_factor %v", c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
+			r.Fail(checkpoint.ErrMalformed, "high_freq_factor", "is %v, below low_freq_factor %v",
+				c.Rope.HighFreqFactor, c.Rope.LowFreqFactor)
 		}
 	case "yarn":
 		readOriginalMax(f, r, c)

@@ -26,8 +26,8 @@ type Attention struct {
 
 // AttentionOptions are the points in which attention layers differ.
 type AttentionOptions struct {
-	// Window, if positive, limits a row at position p to the positions p-Window+1 to p, with Chunked
-	// to those from the last multiple of Window on.
+	// Window, if positive, limits a row at position p to the positions p-Window+1 to p, with
+	// Chunked to those from the last multiple of Window on.
 	Window  int
 	Chunked bool
 	// Rotary turns queries and keys; nil for models that have positions another way. Temperature

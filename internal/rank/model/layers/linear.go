@@ -72,8 +72,10 @@ type QKVOptions struct {
 	// neighbours. They are reordered when they are read, the first of each pair before the second
 	// ones: so every head is turned in halves, and what a query finds is the same.
 	Interleaved int
-	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated).
+	// Gated says that each head of q_proj has a gate after its query (AttentionOptions.Gated), Gate
+	// is the module of gates that have one.
 	Gated bool
+	Gate  string
 	// QueryAlone says that there are queries only (AttentionOptions.Shared).
 	QueryAlone bool
 }
@@ -109,6 +111,9 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 	}
 	if opt.QueryAlone {
 		keys, values = nil, nil
+	}
+	if opt.Gate != "" {
+		gates = []part{l.columnPart(prefix+opt.Gate, h.Query*h.Dim, in)}
 	}
 	return l.column(&l.qkv, opt.Bias, slices.Concat(queries, keys, values, gates)...)
 }

@@ -116,7 +116,11 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 		y.routerBias = l.bias(whole)
 	}
 	if opt.Correction != "" {
-		y.mix.Correction = l.vector(prefix+opt.Correction, opt.Experts, 0, opt.Experts)
+		shape := []int{opt.Experts}
+		if len(l.Shape(prefix+opt.Correction)) == 2 { // of one group
+			shape = []int{1, opt.Experts}
+		}
+		y.mix.Correction = l.upload(l.floats(prefix+opt.Correction, shape, 0, opt.Experts))
 	}
 	if opt.Factors != "" {
 		y.mix.Factors = l.vector(prefix+opt.Factors, opt.Experts, 0, opt.Experts)
