@@ -19,9 +19,8 @@ type deltaTask struct {
 	dst   []float32
 	x     []float32
 	ld    int
-	// runs are where the sequences begin in the batch, and its end; at is the first row of each
-	// that is computed now, of rows at most.
-	runs     []int32
+	runs  runs
+	// at is the first row of each run that is computed now, of rows at most.
 	at, rows int
 	scratch  []deltaScratch // of each thread
 	ones     []float32
@@ -30,6 +29,7 @@ type deltaTask struct {
 // deltaScratch is what a thread computes in.
 type deltaScratch struct {
 	sum, mixed     []float32 // channels before and after SiLU
+	product        []float32 // of channels by their weights
 	delta, out     []float32 // ValueDim
 	power          [1]float32
 	convolution, s []float32 // parts of the state
@@ -48,15 +48,7 @@ func (d *Device) Delta(c compute.Cache, layer int, b *compute.Batch, args *compu
 	t := &d.delta
 	t.args, t.cache, t.layer, t.batch = args, c.(*attention.Cache), layer, b
 	t.dst, t.x, t.ld = floats(dst.Memory), view(x), x.Stride
-	t.runs = t.runs[:0]
-	longest := 0
-	for i, seq := range b.Seq {
-		if i == 0 || b.Seq[i-1] != seq {
-			t.runs = append(t.runs, int32(i))
-		}
-		longest = max(longest, i+1-int(t.runs[len(t.runs)-1]))
-	}
-	t.runs = append(t.runs, int32(b.Rows()))
+	longest := t.runs.find(b)
 	if n := args.Channels(); len(t.ones) < n {
 		t.ones = make([]float32, n)
 		for i := range t.ones {
@@ -90,6 +82,7 @@ func (t *deltaTask) Do(chunk, thread int) {
 	window := (a.Kernel - 1) * channels
 	s.convolution, s.s = state[:window], state[window:]
 	s.sum, s.mixed = grow(s.sum, channels), grow(s.mixed, channels)
+	s.product = grow(s.product, channels)
 	s.delta, s.out = grow(s.delta, a.ValueDim), grow(s.out, a.ValueDim)
 	for r := from; r < to; r++ {
 		x := t.x[r*t.ld : r*t.ld+a.Width()]
@@ -113,24 +106,8 @@ func (t *deltaTask) convolve(s *deltaScratch, head int, x []float32) {
 	copy(row, x[head*a.KeyDim:][:a.KeyDim])
 	copy(row[a.KeyDim:], x[keys+head*a.KeyDim:][:a.KeyDim])
 	copy(row[2*a.KeyDim:], x[2*keys+head*values:][:values])
-	clear(s.sum)
-	for j := range a.Kernel - 1 {
-		addProducts(s.sum, weights[j*n:(j+1)*n], s.convolution[j*n:(j+1)*n])
-	}
-	addProducts(s.sum, weights[(a.Kernel-1)*n:], row)
-	if last := len(s.convolution) - n; last >= 0 {
-		copy(s.convolution, s.convolution[n:])
-		copy(s.convolution[last:], row)
-	}
+	convolve(t.d.vec, s.sum, s.product, weights, s.convolution, row)
 	t.d.vec.SiluMul(s.mixed, s.sum, t.ones)
-}
-
-// addProducts computes sum += a·b, element by element.
-func addProducts(sum, a, b []float32) {
-	a, b = a[:len(sum)], b[:len(sum)]
-	for i := range sum {
-		sum[i] += float32(a[i] * b[i])
-	}
 }
 
 // update computes the outputs of a row's value heads of a key head, and their states after it.

@@ -51,7 +51,7 @@ func families() []*family {
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
-		bert(), roberta(), xlmRoberta(), modernBERT()}
+		lfm2(), lfm2MoE(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {

@@ -98,7 +98,7 @@ func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
 			codesCases(dtype), cacheCases(), attentionCases(dtype), attendCases(),
-			splitCases(), deltaCases(), groupCases(), adapterCases(),
+			splitCases(), deltaCases(), convolutionCases(), groupCases(), adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			list = add(list, some, dtype, cost)
 		}

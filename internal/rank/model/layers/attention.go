@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -26,8 +27,10 @@ type AttentionOptions struct {
 	// Rotary turns queries and keys; nil for models that have positions another way.
 	Rotary *Rotary
 	// HeadNorms says that each query and key head is normalised by its root mean square before it
-	// is turned, with Eps: modules q_norm and k_norm. Shifted adds 1 to their weights.
+	// is turned, with Eps: modules QueryNorm and KeyNorm, "" is q_norm and k_norm. Shifted adds 1
+	// to their weights.
 	HeadNorms, Shifted bool
+	QueryNorm, KeyNorm string
 	// WholeNorms says that all query heads together, and all key heads, are normalised: modules
 	// q_norm and k_norm.
 	WholeNorms bool
@@ -56,7 +59,8 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	if opt.Scale != 0 {
 		y.args.Scale = opt.Scale
 	}
-	switch q, k := prefix+"q_norm.weight", prefix+"k_norm.weight"; {
+	switch q, k := prefix+cmp.Or(opt.QueryNorm, "q_norm")+".weight",
+		prefix+cmp.Or(opt.KeyNorm, "k_norm")+".weight"; {
 	case opt.HeadNorms && opt.Shifted:
 		y.qNorm, y.kNorm = l.shifted(q, h.Dim), l.shifted(k, h.Dim)
 	case opt.HeadNorms:

@@ -23,8 +23,9 @@ type GatedMLPOptions struct {
 	// Fused is the module in which gate and up stand one after the other; "" is gate_proj and
 	// up_proj.
 	Fused string
-	// Down is the module of the projection back, "" is down_proj.
-	Down string
+	// Gate and Up are the modules of the two, and Down that of the projection back; "" is
+	// gate_proj, up_proj and down_proj.
+	Gate, Up, Down string
 	// Multiplier is what the output is multiplied by; 0 is 1.
 	Multiplier float32
 }
@@ -33,8 +34,8 @@ type GatedMLPOptions struct {
 // and inner inner features.
 func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions) *GatedMLP {
 	l.widen(&l.gated, inner/l.group.Size)
-	gate, up := l.columnPart(prefix+"gate_proj", inner, hidden),
-		l.columnPart(prefix+"up_proj", inner, hidden)
+	gate := l.columnPart(prefix+cmp.Or(opt.Gate, "gate_proj"), inner, hidden)
+	up := l.columnPart(prefix+cmp.Or(opt.Up, "up_proj"), inner, hidden)
 	if opt.Fused != "" {
 		gate, up = gate.within(prefix+opt.Fused, 0, 2*inner), up.within(prefix+opt.Fused, inner,
 			2*inner)
