@@ -731,6 +731,20 @@ VARIANTS |= {
             {"mamba_rms_norm": True},
         ),
         old=False,
+    "lfm2": Variant(
+        "Lfm2",
+        {
+            **shape(32, 72, 4, 4, 2, 131),
+            "full_attn_idxs": [1],
+            "conv_bias": True,
+            "block_multiple_of": 16,
+        },
+        (
+            {"conv_bias": False},
+            {"conv_L_cache": 4},
+            {"full_attn_idxs": [1, 2]},
+            {"norm_eps": 0.5},
+        ),
     ),
     "ministral3": Variant(
         "Ministral3",

@@ -35,12 +35,13 @@ type Device struct {
 	// alone are the rows of the step that no other rank computes.
 	alone []int32
 	// positions are those of the step's rows.
-	positions  []int32
-	recurrence recurrenceTask
-	delta      deltaRule
-	scan       scanRule
-	adapted    adapted
-	products   productsTask
+	positions   []int32
+	recurrence  recurrenceTask
+	delta       deltaRule
+	scan        scanRule
+	convolution convolutionTask
+	adapted     adapted
+	products    productsTask
 	// gated makes what a gating without a limit makes of some columns, by activation, and
 	// gatedBlocks rows of blocks of it (see gemm.Matrix.MulGated).
 	gated       []func(dst, gate, up []float32)
@@ -88,6 +89,7 @@ func New(opt Options) (*Device, error) {
 	d.gatedBlocks[compute.ReLU], d.gatedBlocks[compute.SiLU] = d.siluBlocks, d.siluBlocks
 	d.rows.d = d
 	d.recurrence.init(d)
+	d.convolution.init(d)
 	return d, nil
 }
 

@@ -13,7 +13,7 @@ import (
 // text is computed are not among them.
 var around = map[string]string{"gemma3": "gemma3_text", "gemma4": "gemma4_text",
 	"gemma4_unified": "gemma4_unified_text", "mistral3": "", "llava": "",
-	"llava_next": "", "internvl": "", "voxtral": "", "llama4": "",
+	"llava_next": "", "internvl": "", "voxtral": "", "llama4": "", "lfm2_vl": "",
 	"kimi_k25": "deepseek_v3",
 	"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe",
 	"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
@@ -21,7 +21,7 @@ var around = map[string]string{"gemma3": "gemma3_text", "gemma4": "gemma4_text",
 // shared are the fields of the whole that hold for its language model, too, whatever text_config
 // says of them.
 var shared = []string{"tie_word_embeddings", "dtype", "torch_dtype", "bos_token_id", "pad_token_id",
-	"eos_token_id", "quantization_config", "compression_config"}
+	"eos_token_id", "quantization_config", "compression_config", "tie_embedding"}
 
 // languageModel is the fields of the language model, and its model type, where f is of one of those
 // that are around one; else f.

@@ -94,7 +94,8 @@ func TestCUDA(t *testing.T) {
 			checkCUDA(t, compute.BFloat16, shipped(name), g, 2*g.BF16Error, &launched)
 		})
 	}
-	for _, name := range []string{"qwen3-head128", "mistral-head64", "qwen2-window", "llama-bias"} {
+	for _, name := range []string{"qwen3-head128", "mistral-head64", "qwen2-window", "llama-bias",
+		"lfm2"} {
 		t.Run(name, func(t *testing.T) {
 			g, _ := readVariant(t, name)
 			checkCUDA(t, compute.BFloat16, variant(name), &g.goldens, 2*g.BF16, &launched)

@@ -157,8 +157,8 @@ func converted(t *testing.T, header, name string) fixture {
 }
 
 // lost puts into a fixture's configuration what llama.cpp knows by itself, and files do not say:
-// scores of Gemma are divided by what heads of its published models have, and StarCoder 2 and dots1
-// have no window.
+// scores of Gemma are divided by what heads of its published models have, StarCoder 2 and dots1
+// have no window, and GLM-4.7-Flash is a DeepSeek V3.
 func lost(name string, c *model.Config) {
 	set := func(field string, v any) {
 		reflect.ValueOf(c.Family).Elem().FieldByName(field).Set(reflect.ValueOf(v))
@@ -166,6 +166,8 @@ func lost(name string, c *model.Config) {
 	switch name {
 	case "gemma2-tiny", "gemma3-tiny":
 		set("QueryScalar", float64(c.HeadDim))
+	case "glm4-moe-lite":
+		c.ModelType, c.Architecture = "deepseek_v3", "DeepseekV3ForCausalLM"
 	case "starcoder2-tiny", "dots1":
 		c.SlidingWindow, c.Windows = 0, make([]int, c.Layers)
 	}

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"fmt"
+
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
@@ -28,9 +30,12 @@ func glm() *family {
 	return &family{modelType: "glm", architecture: "GlmForCausalLM", defaults: glm4().defaults,
 		read: readGLM,
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{
-				qkv:      layers.QKVOptions{Interleaved: s.cfg.RotaryDim},
-				fusedMLP: "gate_up_proj"})
+			opt := decoderOptions{qkv: layers.QKVOptions{Interleaved: s.cfg.RotaryDim},
+				fusedMLP: "gate_up_proj"}
+			if s.Has(fmt.Sprintf("model.layers.%d.self_attn.qkv_proj.weight", s.From)) {
+				opt.qkv.Fused = "qkv_proj" // ChatGLM's in GGUF
+			}
+			return newDecoder(s, opt)
 		}}
 }
 

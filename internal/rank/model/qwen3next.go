@@ -63,7 +63,8 @@ func readNext(f *checkpoint.Fields, c *Config, n *next) {
 	c.partialRotary(0.25)
 	readRope(f, c)
 	n.readDelta(f, c)
-	n.readTypes(f, c)
+	interval := f.Integer("full_attention_interval", 4, 1, checkpoint.MaxDim)
+	n.linear = readStates(f, c, "linear_attention", func(i int) bool { return (i+1)%interval != 0 })
 	if f.Flag("use_sliding_window", false) {
 		f.Fail(checkpoint.ErrUnsupported, "use_sliding_window", "is true")
 	}
@@ -108,35 +109,35 @@ func (n *next) readDelta(f *checkpoint.Fields, c *Config) {
 	}
 }
 
-// readTypes reads which layers have linear attention: layer_types, else all but each
-// full_attention_interval-th.
-func (n *next) readTypes(f *checkpoint.Fields, c *Config) {
-	types, interval := f.Texts("layer_types"), f.Integer("full_attention_interval", 4, 1,
-		checkpoint.MaxDim)
+// readStates reads which layers keep a state in the place of keys and values: those that
+// layer_types calls by a name, else those that a rule says.
+func readStates(f *checkpoint.Fields, c *Config, name string, rule func(i int) bool) []bool {
+	types := f.Texts("layer_types")
 	if types != nil && len(types) != c.Layers {
 		f.Fail(checkpoint.ErrMalformed, "layer_types", "has %d entries for %d layers", len(types),
 			c.Layers)
 	}
 	if f.Err() != nil {
-		return
+		return nil
 	}
-	n.linear = make([]bool, c.Layers)
-	for i := range n.linear {
-		n.linear[i] = (i+1)%interval != 0
+	keep := make([]bool, c.Layers)
+	for i := range keep {
+		keep[i] = rule(i)
 		if types == nil {
 			continue
 		}
 		switch types[i] {
-		case "linear_attention", "full_attention":
-			n.linear[i] = types[i] == "linear_attention"
+		case name, "full_attention":
+			keep[i] = types[i] == name
 		default:
 			f.Fail(checkpoint.ErrUnsupported, "layer_types", "has %s", checkpoint.Short(types[i]))
-			return
+			return nil
 		}
 	}
-	if !slices.Contains(n.linear, false) {
+	if !slices.Contains(keep, false) {
 		f.Fail(checkpoint.ErrUnsupported, "layer_types", "has no full_attention")
 	}
+	return keep
 }
 
 func buildNext(s *stage) (architecture, error) { return newDecoder(s, nextOptions(s.cfg)) }

@@ -34,6 +34,7 @@ const (
 	GemmGroupsBF16Codes8
 	GemmGroupsF16Codes4
 	GemmGroupsF16Codes8
+	Convolve
 	Delta
 	Route
 	Order
@@ -156,6 +157,7 @@ var names = [Count]string{
 	GemmGroupsBF16Codes8:  "gemm_groups_bf16_codes8",
 	GemmGroupsF16Codes4:   "gemm_groups_f16_codes4",
 	GemmGroupsF16Codes8:   "gemm_groups_f16_codes8",
+	Convolve:              "convolve",
 	Delta:                 "delta",
 	Route:                 "route",
 	Order:                 "order",
@@ -276,6 +278,7 @@ var files = [Count]string{
 	GemmGroupsBF16Codes8:  "codes.sm_90a",
 	GemmGroupsF16Codes4:   "codes.sm_90a",
 	GemmGroupsF16Codes8:   "codes.sm_90a",
+	Convolve:              "convolution",
 	Delta:                 "delta",
 	Route:                 "experts",
 	Order:                 "experts",
@@ -673,6 +676,27 @@ type SumInputsParams struct {
 	LDY    int32
 	Lines  int32
 	Q      QuantisedParams
+}
+
+// ConvolutionParams are those of convolution.cu's Convolution.
+type ConvolutionParams struct {
+	X         driver.Ptr
+	Y         driver.Ptr
+	Half      driver.Ptr
+	States    driver.Ptr
+	Runs      driver.Ptr
+	StateOf   driver.Ptr
+	Sequences driver.Ptr
+	Positions driver.Ptr
+	Kept      driver.Ptr
+	Weights   driver.Ptr
+	Bias      driver.Ptr
+	StateSize uint64
+	LDX       int32
+	Channels  int32
+	Part      int32
+	Kernel    int32
+	Type      int32
 }
 
 // DeltaParams are those of delta.cu's Delta.

@@ -31,6 +31,7 @@ var covered = [...]kernels.ID{
 	kernels.Combine,
 	kernels.CompareProductsBF16,
 	kernels.CompareProductsF16,
+	kernels.Convolve,
 	kernels.CopyRows,
 	kernels.Delta,
 	kernels.Describe,

@@ -98,7 +98,8 @@ func Cases(cost Cost) (list []Case) {
 	for _, dtype := range sixteenBits {
 		for _, some := range [][]Case{rowCases(), normCases(), productCases(dtype),
 			codesCases(dtype), cacheCases(), attentionCases(dtype), attendCases(),
-			splitCases(), deltaCases(), scanCases(), groupCases(), adapterCases(),
+			splitCases(), deltaCases(), scanCases(), convolutionCases(), groupCases(),
+			adapterCases(),
 			mixtureCases(), fusedCases(), sampledCases(), rankCases()} {
 			list = add(list, some, dtype, cost)
 		}

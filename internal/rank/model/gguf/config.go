@@ -17,10 +17,14 @@ type dialect struct {
 	model, class string
 	// modules are those of a layer whose names differ from the usual ones.
 	modules map[string]string
-	// experts is what the modules of experts are under, "" is mlp.experts.
+	// experts is what the modules of experts are under, "" is mlp.experts; names are those of an
+	// expert's, nil is gate_proj, up_proj and down_proj.
 	experts string
-	// shifted says that the converter adds 1 to the weights of norms.
+	names   map[string]string
+	// shifted says that the converter adds 1 to the weights of norms, but for that of a recurrence.
 	shifted bool
+	// gated says that queries have gates beside them.
+	gated bool
 	// layerNorm says that norms are LayerNorm, whose epsilon has this key in config.json.
 	layerNorm string
 	// fields sets what the architecture has beside the usual.
@@ -33,14 +37,74 @@ func dialects() map[string]*dialect {
 		"ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 	postNorms := map[string]string{"post_attention_norm": "post_attention_layernorm",
 		"post_ffw_norm": "post_feedforward_layernorm"}
+	sharedExperts := map[string]string{"ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+		"ffn_up_shexp":   "mlp.shared_experts.up_proj",
+		"ffn_down_shexp": "mlp.shared_experts.down_proj"}
+	convolutions := map[string]string{"attn_norm": "operator_norm", "ffn_norm": "ffn_norm",
+		"shortconv.conv": "conv.conv", "shortconv.in_proj": "conv.in_proj",
+		"shortconv.out_proj": "conv.out_proj", "attn_q_norm": "self_attn.q_layernorm",
+		"attn_k_norm": "self_attn.k_layernorm", "attn_output": "self_attn.out_proj",
+		"ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3",
+		"ffn_down": "feed_forward.w2", "ffn_gate_inp": "feed_forward.gate",
+		"exp_probs_b": "feed_forward.expert_bias"}
+	recurrent := map[string]string{"post_attention_norm": "post_attention_layernorm",
+		"attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
+		"ssm_in": "linear_attn.in_proj_qkvz", "ssm_ba": "linear_attn.in_proj_ba",
+		"ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a",
+		"ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm",
+		"ssm_out": "linear_attn.out_proj"}
 	all := map[string]*dialect{
+		"lfm2": {model: "lfm2", class: "Lfm2ForCausalLM", modules: convolutions,
+			fields: (*config).convolutions},
+		"lfm2moe": {model: "lfm2_moe", class: "Lfm2MoeForCausalLM", modules: convolutions,
+			experts: "feed_forward.experts.", names: mixtralNames, fields: func(c *config) {
+				c.convolutions()
+				c.qwenExperts(true)
+				c.set("num_dense_layers", c.orDefault("leading_dense_block_count", 0))
+				c.copy("routed_scaling_factor", "expert_weights_scale")
+			}},
+		"qwen3next": {model: "qwen3_next", class: "Qwen3NextForCausalLM", modules: recurrent,
+			shifted: true, gated: true, fields: func(c *config) {
+				c.recurrence()
+				c.qwenExperts(true)
+				c.sharedWidth()
+			}},
+		"qwen35": {model: "qwen3_5_text", class: "Qwen3_5ForCausalLM", modules: recurrent,
+			shifted: true, gated: true, fields: (*config).groupedRecurrence},
+		"qwen35moe": {model: "qwen3_5_moe_text", class: "Qwen3_5MoeForCausalLM",
+			modules: recurrent, shifted: true, gated: true, fields: func(c *config) {
+				c.groupedRecurrence()
+				c.qwenExperts(true)
+				c.sharedWidth()
+			}},
+		"chatglm": {model: "glm", class: "GlmForCausalLM",
+			modules: map[string]string{"ffn_up": "mlp.gate_up_proj"}, fields: func(c *config) {
+				c.biases()
+				c.partial()
+			}},
+		"glm4moe": {model: "glm4_moe", class: "Glm4MoeForCausalLM",
+			modules: with(sharedExperts, "post_attention_norm", "post_attention_layernorm"),
+			fields: func(c *config) {
+				c.biases()
+				c.partial()
+				c.deepSeekExperts()
+				c.set("use_qk_norm", c.has("blk.0.attn_q_norm.weight"))
+			}},
+		"minimax-m2": {model: "minimax_m2", class: "MiniMaxM2ForCausalLM",
+			modules: map[string]string{"ffn_gate_inp": "block_sparse_moe.gate",
+				"exp_probs_b": "block_sparse_moe.e_score_correction_bias"},
+			experts: "block_sparse_moe.experts.", names: mixtralNames, fields: func(c *config) {
+				c.experts("num_local_experts")
+				c.set("intermediate_size",
+					c.expertWidth("expert_feed_forward_length", "ffn_up_exps", 1))
+				c.set("rotary_dim", c.required("rope.dimension_count"))
+			}},
 		"llama": {model: "llama", class: "LlamaForCausalLM", fields: llamaFields},
 		"qwen2": {model: "qwen2", class: "Qwen2ForCausalLM", fields: func(*config) {}},
 		"qwen3": {model: "qwen3", class: "Qwen3ForCausalLM", fields: (*config).biases},
 		"qwen2moe": {model: "qwen2_moe", class: "Qwen2MoeForCausalLM", fields: func(c *config) {
 			c.qwenExperts(false)
-			c.set("shared_expert_intermediate_size",
-				c.expertWidth("expert_shared_feed_forward_length", "ffn_up_shexp", 0))
+			c.sharedWidth()
 		}},
 		"qwen3moe": {model: "qwen3_moe", class: "Qwen3MoeForCausalLM", fields: func(c *config) {
 			c.biases()
@@ -91,13 +155,11 @@ func dialects() map[string]*dialect {
 					c.layerTypes()
 				}
 			}},
-		"dots1": {model: "dots1", class: "Dots1ForCausalLM", modules: map[string]string{
-			"ffn_gate_shexp": "mlp.shared_experts.gate_proj",
-			"ffn_up_shexp":   "mlp.shared_experts.up_proj",
-			"ffn_down_shexp": "mlp.shared_experts.down_proj"}, fields: func(c *config) {
-			c.set("sliding_window", nil)
-			c.deepSeekExperts()
-		}},
+		"dots1": {model: "dots1", class: "Dots1ForCausalLM", modules: sharedExperts,
+			fields: func(c *config) {
+				c.set("sliding_window", nil)
+				c.deepSeekExperts()
+			}},
 		"ernie4_5": {model: "ernie4_5", class: "Ernie4_5ForCausalLM", fields: func(c *config) {
 			c.set("use_bias", c.has("blk.0.attn_q.bias"))
 		}},
@@ -144,13 +206,10 @@ func dialects() map[string]*dialect {
 				"ffn_down_shexp": "shared_mlp.output_linear"},
 			experts: "block_sparse_moe.experts.", fields: graniteExperts},
 		"deepseek2": {model: "deepseek_v2", class: "DeepseekV2ForCausalLM",
-			modules: map[string]string{"attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
-				"attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_kv_b": "self_attn.kv_b_proj",
-				"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
-				"attn_q_b":       "self_attn.q_b_proj",
-				"ffn_gate_shexp": "mlp.shared_experts.gate_proj",
-				"ffn_up_shexp":   "mlp.shared_experts.up_proj",
-				"ffn_down_shexp": "mlp.shared_experts.down_proj"}, fields: deepSeekFields},
+			modules: with(sharedExperts, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa",
+				"attn_kv_a_norm", "self_attn.kv_a_layernorm", "attn_kv_b", "self_attn.kv_b_proj",
+				"attn_q_a", "self_attn.q_a_proj", "attn_q_a_norm", "self_attn.q_a_layernorm",
+				"attn_q_b", "self_attn.q_b_proj"), fields: deepSeekFields},
 		"smollm3": {model: "smollm3", class: "SmolLM3ForCausalLM", fields: llamaFields},
 		"gpt-oss": {model: "gpt_oss", class: "GptOssForCausalLM", modules: map[string]string{
 			"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"},
@@ -170,6 +229,15 @@ func dialects() map[string]*dialect {
 	for sees, alone := range map[string]string{"qwen2vl": "qwen2", "qwen3vl": "qwen3",
 		"qwen3vlmoe": "qwen3moe"} {
 		all[sees] = all[alone]
+	}
+	return all
+}
+
+// with is modules with more of them: each name behind llama.cpp's.
+func with(modules map[string]string, more ...string) map[string]string {
+	all := maps.Clone(modules)
+	for i := 0; i < len(more); i += 2 {
+		all[more[i]] = more[i+1]
 	}
 	return all
 }
@@ -283,17 +351,18 @@ func number(v Value) (json.Number, bool) {
 }
 
 // integer is a whole number of a key. Of an array, which has one for each layer, it is the number
-// that all of them are.
+// that all of them are which are not 0: of layers that have none.
 func (c *config) integer(key string) (int64, bool) {
 	v, ok := c.value(key)
 	if !ok {
 		return 0, false
 	}
 	if list, ok := v.Integers(); ok && len(list) > 0 {
-		if slices.Min(list) != slices.Max(list) {
+		most := slices.Max(list)
+		if slices.ContainsFunc(list, func(n int64) bool { return n != 0 && n != most }) {
 			c.fail("%w: %s.%s differs from layer to layer", ErrUnsupported, c.arch, key)
 		}
-		return list[0], true
+		return most, true
 	}
 	n, ok := v.Integer()
 	if !ok {
@@ -373,11 +442,11 @@ func (c *config) usual(d *dialect) {
 		}
 	}
 	c.rope(heads, dim)
-	c.check(hidden, layers, heads, kv, dim)
+	c.check(d, hidden, layers, heads, kv, dim)
 }
 
 // check compares the metadata with tensors, and finds how many tokens there are.
-func (c *config) check(hidden, layers, heads, kv, dim int64) {
+func (c *config) check(d *dialect, hidden, layers, heads, kv, dim int64) {
 	table := c.find("token_embd.weight")
 	switch {
 	case table == nil:
@@ -413,7 +482,7 @@ func (c *config) check(hidden, layers, heads, kv, dim int64) {
 	}{{"attn_q", "head_count", heads * dim}, {"attn_k", "head_count_kv", kv * dim},
 		{"attn_qkv", "head_count and head_count_kv", (heads + 2*kv) * dim}} {
 		t := c.find("blk.0." + x.name + ".weight")
-		if t != nil && (len(t.Shape) != 2 || int64(t.Shape[0]) != x.rows) {
+		if t != nil && !d.gated && (len(t.Shape) != 2 || int64(t.Shape[0]) != x.rows) {
 			c.fail("%s.attention.%s asks for %d rows, of heads of %d, but blk.0.%s.weight is %v",
 				c.arch, x.key, x.rows, dim, x.name, t.Shape)
 		}
@@ -531,7 +600,68 @@ func (c *config) partial() {
 }
 
 // biases sets whether attention has biases, by its tensors.
-func (c *config) biases() { c.set("attention_bias", c.has("blk.0.attn_q.bias")) }
+func (c *config) biases() {
+	c.set("attention_bias", c.has("blk.0.attn_q.bias") || c.has("blk.0.attn_qkv.bias"))
+}
+
+// convolutions sets the numbers of LFM2's, which are in the layers without key/value heads.
+func (c *config) convolutions() {
+	c.copy("norm_eps", "attention.layer_norm_rms_epsilon")
+	c.set("conv_L_cache", c.required("shortconv.l_cache"))
+	c.set("conv_bias", c.has("blk.0.shortconv.conv.bias"))
+	if c.arch == "lfm2" {
+		c.set("block_auto_adjust_ff_dim", false)
+	}
+	heads, _ := c.meta[c.arch+".attention.head_count_kv"].Integers()
+	types := make([]string, len(heads))
+	for i, n := range heads {
+		types[i] = "full_attention"
+		if n == 0 {
+			types[i] = "conv"
+		}
+	}
+	c.set("layer_types", types)
+}
+
+// recurrence sets the numbers of linear attention, and which layers have it.
+func (c *config) recurrence() {
+	c.partial()
+	keys, values := c.required("ssm.group_count"), c.required("ssm.time_step_rank")
+	c.set("linear_num_key_heads", keys)
+	c.set("linear_num_value_heads", values)
+	c.set("linear_key_head_dim", c.required("ssm.state_size"))
+	c.set("linear_value_head_dim", c.required("ssm.inner_size")/max(values, 1))
+	c.set("linear_conv_kernel_dim", c.required("ssm.conv_kernel"))
+	c.set("full_attention_interval", c.orDefault("full_attention_interval", 4))
+	list, ok := c.meta[c.arch+".attention.recurrent_layers"].Integers()
+	if layers, _ := c.fields["num_hidden_layers"].(int64); ok && int64(len(list)) >= layers {
+		types := make([]string, layers)
+		for i := range types {
+			types[i] = "full_attention"
+			if list[i] != 0 {
+				types[i] = "linear_attention"
+			}
+		}
+		c.set("layer_types", types)
+	}
+}
+
+// groupedRecurrence is recurrence of the converter that lays value heads of one key head apart
+// (_LinearAttentionVReorderBase), among input features, too.
+func (c *config) groupedRecurrence() {
+	c.recurrence()
+	if keys, values := c.fields["linear_num_key_heads"], c.fields["linear_num_value_heads"]; keys !=
+		values {
+		c.fail("%w: %s.ssm.time_step_rank is %d: more value heads than %d key heads "+
+			"(ssm.group_count)", ErrUnsupported, c.arch, values, keys)
+	}
+}
+
+// sharedWidth sets the width of the expert that all rows share.
+func (c *config) sharedWidth() {
+	c.set("shared_expert_intermediate_size",
+		c.expertWidth("expert_shared_feed_forward_length", "ffn_up_shexp", 0))
+}
 
 // llamaFields are those of models that the converter treats as Llama: rows of queries and keys are
 // permuted so that heads are turned in pairs of neighbours (LlamaModel.permute). With experts it is
@@ -601,7 +731,11 @@ func deepSeekFields(c *config) {
 			r["mscale"], r["mscale_all_dim"] = m, m
 		}
 	}
-	switch gating, _ := c.integer("expert_gating_func"); gating {
+	gating, said := c.integer("expert_gating_func")
+	if !said && c.corrected() { // GLM-4.7-Flash's files do not say
+		gating = 2
+	}
+	switch gating {
 	case 0, 1:
 		c.set("topk_method", "greedy")
 		if groups > 1 {
@@ -613,6 +747,13 @@ func deepSeekFields(c *config) {
 	default:
 		c.fail("%w: %s.expert_gating_func %d", ErrUnsupported, c.arch, gating)
 	}
+}
+
+// corrected says that the choice of experts is.
+func (c *config) corrected() bool {
+	return slices.ContainsFunc(c.Tensors, func(t Tensor) bool {
+		return strings.Contains(t.Name, ".exp_probs_b")
+	})
 }
 
 // deepSeekExperts sets the numbers of a mixture as DeepSeek has it, and returns how many groups of

@@ -224,7 +224,7 @@ func TestConfig(t *testing.T) {
 		value any
 		want  string
 	}{
-		"general.architecture":           {"mamba", `general.architecture "mamba" (known: cohere2,`},
+		"general.architecture":           {"mamba", `general.architecture "mamba" (known: chatglm, cohere2,`},
 		"general.type":                   {"adapter", `general.type is "adapter"`},
 		"llama.embedding_length":         {uint32(32), "embedding_length is 32, but token_embd"},
 		"llama.block_count":              {uint32(2), "block_count is 2, but the last block"},
@@ -258,6 +258,41 @@ func TestConfig(t *testing.T) {
 			key+" is missing") {
 			t.Errorf("without %s: %v", key, err)
 		}
+	}
+}
+
+// TestRecurrence reads which layers of Qwen3.5 have linear attention, and refuses more value heads
+// than key heads: llama.cpp lays those of one key head apart.
+func TestRecurrence(t *testing.T) {
+	of := func(values uint32) *gguf.File {
+		return parse(t, tiny(func(pairs map[string]any, _ map[string]*gguftest.Tensor) {
+			for key, v := range maps.Clone(pairs) {
+				if rest, ok := strings.CutPrefix(key, "llama."); ok {
+					delete(pairs, key)
+					pairs["qwen35."+rest] = v
+				}
+			}
+			pairs["general.architecture"] = "qwen35"
+			for key, n := range map[string]uint32{"group_count": 4, "time_step_rank": values,
+				"state_size": 8, "inner_size": 8 * values, "conv_kernel": 4} {
+				pairs["qwen35.ssm."+key] = n
+			}
+			pairs["qwen35.attention.recurrent_layers"] = []int32{1}
+		}))
+	}
+	raw, err := of(4).ConfigJSON()
+	var got map[string]any
+	if err == nil {
+		err = json.Unmarshal(raw, &got)
+	}
+	if err != nil || got["linear_value_head_dim"] != 8.0 || got["linear_num_key_heads"] != 4.0 ||
+		!reflect.DeepEqual(got["layer_types"], []any{"linear_attention"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	_, err = of(8).ConfigJSON()
+	if !errors.Is(err, gguf.ErrUnsupported) || !strings.Contains(err.Error(),
+		"ssm.time_step_rank is 8: more value heads than 4 key heads") {
+		t.Error(err)
 	}
 }
 

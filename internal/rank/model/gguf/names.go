@@ -36,12 +36,16 @@ var headModules = map[string]string{"attn_k_b": "k_b_proj.", "attn_v_b": "v_b_pr
 var wholeTensors = map[string]string{"attn_sinks": "self_attn.sinks",
 	"exp_probs_b": "mlp.gate.e_score_correction_bias"}
 
+// recurrentTensors are those of a recurrence that no module has.
+var recurrentTensors = map[string]string{"ssm_a": "linear_attn.A_log",
+	"ssm_dt.bias": "linear_attn.dt_bias"}
+
 // mixtralNames are those of Mixtral's experts, and its router's.
 var mixtralNames = map[string]string{"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
 // topModules are those outside layers.
 var topModules = map[string]string{"token_embd": "model.embed_tokens",
-	"output_norm": "model.norm", "output": "lm_head"}
+	"output_norm": "model.norm", "output": "lm_head", "token_embd_norm": "model.embedding_norm"}
 
 // block is the number of a tensor's layer, and the rest of its name.
 func block(name string) (layer int, rest string, ok bool) {
@@ -69,8 +73,15 @@ func (f *File) Named(tensors []Tensor) (list []Tensor, err error) {
 	mixtral := arch == "llama" && n > 0
 	for _, t := range tensors {
 		for _, one := range d.named(t, mixtral) {
-			if d.shifted && strings.HasSuffix(one.Name, "norm.weight") {
-				if one.Data, err = lessOne(&t); err != nil {
+			undo := func(v float64) float64 { return v - 1 }
+			if strings.HasSuffix(one.Name, ".A_log") {
+				undo = func(v float64) float64 { return math.Log(-v) }
+			} else if !d.shifted || !strings.HasSuffix(one.Name, "norm.weight") ||
+				strings.HasSuffix(one.Name, "linear_attn.norm.weight") {
+				undo = nil
+			}
+			if undo != nil {
+				if one.Data, err = undone(&t, undo); err != nil {
 					return nil, err
 				}
 			}
@@ -87,6 +98,10 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 		return []Tensor{t}
 	}
 	base, kind := t.Name[:dot], t.Name[dot:] // ".weight" or ".bias"
+	if layer, rest, ok := block(t.Name); ok && recurrentTensors[rest] != "" {
+		t.Name = fmt.Sprintf("model.layers.%d.%s", layer, recurrentTensors[rest])
+		return []Tensor{t}
+	}
 	layer, module, ok := block(base)
 	if !ok {
 		if name := topModules[base]; name != "" {
@@ -96,11 +111,11 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 	}
 	prefix := fmt.Sprintf("model.layers.%d.", layer)
 	if one := expertModules[module]; one != "" && len(t.Shape) > 1 {
-		under := cmp.Or(d.experts, "mlp.experts.")
+		under, names := cmp.Or(d.experts, "mlp.experts."), d.names
 		if mixtral {
-			under, one = "block_sparse_moe.experts.", mixtralNames[one]
+			under, names = "block_sparse_moe.experts.", mixtralNames
 		}
-		return experts(t, prefix+under, one+kind)
+		return experts(t, prefix+under, cmp.Or(names[one], one)+kind)
 	}
 	if one := headModules[module]; one != "" && len(t.Shape) == 3 {
 		return experts(t, prefix+"self_attn."+one, kind[1:])
@@ -111,7 +126,7 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 	}
 	switch {
 	case wholeTensors[module] != "":
-		t.Name = prefix + wholeTensors[module]
+		t.Name = prefix + cmp.Or(d.modules[module], wholeTensors[module])
 		return []Tensor{t}
 	case name == "":
 		return []Tensor{t}
@@ -119,6 +134,8 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 		name = "block_sparse_moe.gate"
 	case module == "ffn_gate_inp_shexp" && len(t.Shape) == 1:
 		t.Shape = []int{1, t.Shape[0]}
+	case (module == "ssm_conv1d" || module == "shortconv.conv") && len(t.Shape) == 2:
+		t.Shape = []int{t.Shape[0], 1, t.Shape[1]}
 	}
 	t.Name = prefix + name + kind
 	return []Tensor{t}
@@ -138,16 +155,16 @@ func experts(t Tensor, prefix, suffix string) []Tensor {
 	return list
 }
 
-// lessOne is a norm without the 1 that the converter added to each weight.
-func lessOne(t *Tensor) ([]byte, error) {
+// undone is a tensor with what the converter made of each number undone.
+func undone(t *Tensor, undo func(v float64) float64) ([]byte, error) {
 	if t.Type != F32 {
-		return nil, fmt.Errorf("%w: norm %s of type %v, not F32", ErrUnsupported, short(t.Name),
+		return nil, fmt.Errorf("%w: tensor %s of type %v, not F32", ErrUnsupported, short(t.Name),
 			t.Type)
 	}
 	data := make([]byte, len(t.Data))
 	for i := 0; i+4 <= len(data); i += 4 {
 		v := math.Float32frombits(binary.LittleEndian.Uint32(t.Data[i:]))
-		binary.LittleEndian.PutUint32(data[i:], math.Float32bits(v-1))
+		binary.LittleEndian.PutUint32(data[i:], math.Float32bits(float32(undo(float64(v)))))
 	}
 	return data, nil
 }

@@ -25,7 +25,8 @@ type DeltaOptions struct {
 	Kernel int
 	Eps    float32
 	// Apart says that queries, keys and values of all heads stand one after the other in a module
-	// in_proj_qkv, and that in_proj_z, in_proj_b and in_proj_a are modules.
+	// in_proj_qkv, and that in_proj_z, in_proj_b and in_proj_a are modules. In GGUF the first two
+	// are so in any case.
 	Apart bool
 }
 
@@ -76,20 +77,22 @@ func (l *Loader) decays(prefix string, heads int, a *compute.Recurrence) {
 func (l *Loader) deltaParts(prefix string, in int, o *DeltaOptions) []part {
 	a := o.args(l.group.Size)
 	first, group := l.group.Rank*a.KeyHeads, a.Group()
-	if !o.Apart {
+	ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, group, group).of(first, a.KeyHeads)
+	if !o.Apart && !l.Has(prefix+"in_proj_qkv.weight") {
 		values := group * a.ValueDim
 		qkvz := headPart(prefix+"in_proj_qkvz", o.KeyHeads, in, o.KeyDim, o.KeyDim, values, values)
-		ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, group, group)
-		return append(qkvz.of(first, a.KeyHeads), ba.of(first, a.KeyHeads)...)
+		return append(qkvz.of(first, a.KeyHeads), ba...)
 	}
 	keys, values := o.KeyHeads*o.KeyDim, o.ValueHeads*o.ValueDim
 	k := l.columnPart("", keys, in)
 	v := l.columnPart("", values, in)
 	qkv, total := prefix+"in_proj_qkv", 2*keys+values
-	return []part{k.within(qkv, 0, total), k.within(qkv, keys, total), v.within(qkv, 2*keys, total),
-		l.columnPart(prefix+"in_proj_z", values, in),
-		l.columnPart(prefix+"in_proj_b", o.ValueHeads, in),
-		l.columnPart(prefix+"in_proj_a", o.ValueHeads, in)}
+	if o.Apart {
+		ba = []part{l.columnPart(prefix+"in_proj_b", o.ValueHeads, in),
+			l.columnPart(prefix+"in_proj_a", o.ValueHeads, in)}
+	}
+	return append([]part{k.within(qkv, 0, total), k.within(qkv, keys, total),
+		v.within(qkv, 2*keys, total), l.columnPart(prefix+"in_proj_z", values, in)}, ba...)
 }
 
 // channels are n channels of each key head of a recurrence; row is where those of a key head of this

@@ -131,12 +131,15 @@ type Device interface {
 		q, k, v compute.View)
 	// Delta makes dst, which has its shape, what a gated delta rule makes of the rows of x,
 	// DeltaArgs.Width wide, and of the states that the layer keeps, which are then those after the
-	// rows; Scan makes it what a selective scan makes of them, ScanArgs.Width wide. SigmoidGate
-	// multiplies x by the logistic function of gate, which is as large, and changed.
+	// rows; Scan makes it what a selective scan makes of them, ScanArgs.Width wide, Convolve what a
+	// gated short convolution does. SigmoidGate multiplies x by the logistic function of gate, which
+	// is as large, and changed.
 	Delta(c compute.Cache, layer int, b *compute.Batch, args *compute.DeltaArgs, dst *Tensor,
 		x compute.View)
 	Scan(c compute.Cache, layer int, b *compute.Batch, args *compute.ScanArgs, dst *Tensor,
 		x compute.View)
+	Convolve(c compute.Cache, layer int, b *compute.Batch, args *compute.ConvolutionArgs,
+		dst *Tensor, x compute.View)
 	SigmoidGate(x *Tensor, gate compute.View)
 	// Mix makes sum what this rank has of the weighted sums of what the experts of each row of x
 	// make of it, in numbers that ranks can add to the same sums however they divide the experts

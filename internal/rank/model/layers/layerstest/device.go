@@ -384,6 +384,13 @@ func (d *Device) Scan(_ compute.Cache, layer int, _ *compute.Batch, args *comput
 		args.KeyDim, args.Kernel)
 }
 
+// Convolve implements layers.Device.
+func (d *Device) Convolve(_ compute.Cache, layer int, _ *compute.Batch,
+	args *compute.ConvolutionArgs, dst *layers.Tensor, x compute.View) {
+	d.call("convolve %s = %s over layer %d (%d channels, kernel %d)", all(dst), of(x), layer,
+		args.Out(), args.Kernel)
+}
+
 // SigmoidGate implements layers.Device.
 func (d *Device) SigmoidGate(x *layers.Tensor, gate compute.View) {
 	d.call("gate %s by sigmoid of %s", all(x), of(gate))
