@@ -51,7 +51,8 @@ func families() []*family {
 		gptNeoX(), olmo2(), olmo3(), glm4MoE(), gptOSS(), deepSeekV2(), deepSeekV3(), graniteMoE(),
 		graniteMoEShared(), miniMaxM2(), qwen3Next(), qwen35(), qwen35MoE(), ernie45(), seedOSS(),
 		exaone4(), olmoe(), gemma1(), cohere1(), glm(), glm4MoELite(), dots1(), ministral3(),
-		graniteMoEHybrid(), nemotronH(), bamba(), falconH1(), bert(), roberta(), xlmRoberta(), modernBERT()}
+		graniteMoEHybrid(), nemotronH(), bamba(), falconH1(),
+		bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {

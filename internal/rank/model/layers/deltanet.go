@@ -92,8 +92,8 @@ func (l *Loader) deltaParts(prefix string, in int, o *DeltaOptions) []part {
 		l.columnPart(prefix+"in_proj_a", o.ValueHeads, in)}
 }
 
-// channels are n channels of each key head of a recurrence; row is where those of a key head of this
-// rank begin among the rows of a tensor, and factor is what their inputs are multiplied by.
+// channels are n channels of each key head of a recurrence; row is where those of a key head of
+// this rank begin among the rows of a tensor, and factor is what their inputs are multiplied by.
 type channels struct {
 	n      int
 	row    func(head int) int
