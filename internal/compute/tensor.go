@@ -198,8 +198,8 @@ type HeadArgs struct {
 }
 
 // Recurrence is what layers share that keep a State of a request, which each of its rows reads and
-// changes. Of each key head they keep Floats numbers: the last Kernel-1 inputs of a convolution, the
-// earliest first, then of each of its value heads a matrix S, [KeyDim][ValueDim].
+// changes. Of each key head they keep Floats numbers: the last Kernel-1 inputs of a convolution,
+// the earliest first, then of each of its value heads a matrix S, [KeyDim][ValueDim].
 //
 // A row's queries, keys and values are first summed with those of the Kernel-1 rows before, by the
 // weights of their channel, and go through SiLU.
@@ -250,10 +250,10 @@ func (a *DeltaArgs) Width() int {
 }
 
 // ScanArgs are the properties of a layer with a selective scan (Mamba-2,
-// https://arxiv.org/abs/2405.21060). Its C are the queries of a Recurrence, its B the keys and its x
-// the values; a key head is some value heads that keep the inputs of one C and one B, which others
-// of their group may keep as well. With Δ = softplus(StepScale·dt + Shift) of a value head, between
-// Least and Most,
+// https://arxiv.org/abs/2405.21060). Its C are the queries of a Recurrence, its B the keys and its
+// x the values; a key head is some value heads that keep the inputs of one C and one B, which
+// others of their group may keep as well. With Δ = softplus(StepScale·dt + Shift) of a value head,
+// between Least and Most,
 //
 //	S ← exp(Decay·Δ)·S + B⊗(Δ·x);  out = (CᵀS + Skip·x)·SiLU(GateScale·z)
 type ScanArgs struct {
@@ -296,8 +296,8 @@ type Routing struct {
 	Inward bool
 }
 
-// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, or up alone, then
-// down, which sums in chunks. Biases are nil for none.
+// Expert is one of the feed-forward blocks of a mixture: gate and up side by side, or up alone,
+// then down, which sums in chunks. Biases are nil for none.
 type Expert struct {
 	GateUp, Down         Weight
 	GateUpBias, DownBias Memory

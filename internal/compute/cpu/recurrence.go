@@ -112,8 +112,8 @@ func (t *recurrenceTask) Do(chunk, thread int) {
 	s.window, s.states = nil, nil
 }
 
-// convolve makes sum the sum of a bias, nil for none, of the inputs of a window, the earliest first,
-// and of the row's, each multiplied by the weights of its place, and moves the window on.
+// convolve makes sum the sum of a bias, nil for none, of the inputs of a window, the earliest
+// first, and of the row's, each multiplied by the weights of its place, and moves the window on.
 func convolve(v *vec.Ops, sum, weights, bias, window, row []float32) {
 	n := len(sum)
 	clear(sum)

@@ -66,7 +66,8 @@ func (l *stateLayer) cache(t testing.TB, d *cpu.Device, states int) compute.Cach
 	return c
 }
 
-// TestStates holds layers with states to their formulas in float64, whatever was in the slot before.
+// TestStates holds layers with states to their formulas in float64, whatever was in the slot
+// before.
 func TestStates(t *testing.T) {
 	for name, layer := range stateLayers {
 		for _, set := range []isa.ISA{isa.Portable, isa.Best()} {
@@ -86,8 +87,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestStatesSameBits cuts a sequence in steps, on one thread and on several, beside another sequence
-// and alone, and wants the same bits.
+// TestStatesSameBits cuts a sequence in steps, on one thread and on several, beside another
+// sequence and alone, and wants the same bits.
 func TestStatesSameBits(t *testing.T) {
 	for name, layer := range stateLayers {
 		d := device(t, isa.Best(), 1)
@@ -114,8 +115,8 @@ func TestStatesSameBits(t *testing.T) {
 	}
 }
 
-// TestStatesKept has the states after some rows kept, and goes on from one of them: with the bits of
-// a sequence that ended there.
+// TestStatesKept has the states after some rows kept, and goes on from one of them: with the bits
+// of a sequence that ended there.
 func TestStatesKept(t *testing.T) {
 	for name, layer := range stateLayers {
 		d := device(t, isa.Best(), 2)

@@ -20,8 +20,9 @@ func bamba() *family {
 			c.MLPBias = f.Flag("mlp_bias", false)
 			c.partialRotary(0.5)
 			readRope(f, c)
-			c.RotaryDim = c.HeadDim / 2 // whatever partial_rotary_factor is
-			if n := f.Nullable("attn_rotary_emb", c.RotaryDim, 1, checkpoint.MaxDim); n != c.RotaryDim {
+			half := c.HeadDim / 2
+			c.RotaryDim = half // whatever partial_rotary_factor is
+			if n := f.Nullable("attn_rotary_emb", half, 1, checkpoint.MaxDim); n != half {
 				f.Fail(checkpoint.ErrUnsupported, "attn_rotary_emb", "is %d of %d dimensions", n,
 					c.HeadDim)
 			}
@@ -50,7 +51,8 @@ func bamba() *family {
 }
 
 // blockOf makes gated blocks of a module, whose output is multiplied by a number; 0 is 1.
-func blockOf(module string, multiplier float32) func(s *stage, layer int, prefix string) feedForward {
+func blockOf(module string, multiplier float32) func(s *stage, layer int,
+	prefix string) feedForward {
 	return func(s *stage, _ int, prefix string) feedForward {
 		return s.GatedMLP(prefix+module, s.cfg.HiddenSize, s.cfg.IntermediateSize,
 			layers.GatedMLPOptions{Activation: compute.SiLU, Bias: s.cfg.MLPBias,

@@ -291,7 +291,8 @@ func (m *decoder) block(layer int, prefix string) decoderBlock {
 	}
 	var y decoderBlock
 	if attends {
-		y.attnNorm, y.attnPost = m.blockNorm(prefix, opt.attnNorm), m.blockNorm(prefix, opt.attnPost)
+		y.attnNorm = m.blockNorm(prefix, opt.attnNorm)
+		y.attnPost = m.blockNorm(prefix, opt.attnPost)
 		y.mixers = append(y.mixers, m.mixed(m.attends(layer, prefix), y.attnPost))
 		if opt.beside != nil {
 			y.mixers = append(y.mixers, m.mixed(opt.beside(m.stage, layer, prefix), y.attnPost))

@@ -19,8 +19,8 @@ type hybridFalcon struct {
 	embedding, logits, in, out, key, mixed, gate, down float64
 }
 
-// falconH1 is FalconH1ForCausalLM: Llama's layers with a state space mixer beside attention, both of
-// which read the same norm, and multipliers of all that is projected. Defaults:
+// falconH1 is FalconH1ForCausalLM: Llama's layers with a state space mixer beside attention, both
+// of which read the same norm, and multipliers of all that is projected. Defaults:
 // configuration_falcon_h1.py.
 func falconH1() *family {
 	return &family{modelType: "falcon_h1", architecture: "FalconH1ForCausalLM",
@@ -41,7 +41,8 @@ func readFalconH1(f *checkpoint.Fields, c *Config, d Config) {
 	readBiasedAttention(f, c, d, 0)
 	c.MLPBias = f.Flag("mlp_bias", false)
 	readRope(f, c)
-	mlp, ssm := readMultiplierList(f, "mlp_multipliers", 2), readMultiplierList(f, "ssm_multipliers", 5)
+	mlp := readMultiplierList(f, "mlp_multipliers", 2)
+	ssm := readMultiplierList(f, "ssm_multipliers", 5)
 	if f.Err() != nil {
 		return
 	}

@@ -12,8 +12,8 @@ type graniteHybrid struct {
 	hybrid
 }
 
-// graniteMoEHybrid is GraniteMoeHybridForCausalLM (Granite 4): Granite's layers, most of them with a
-// state space mixer, and a mixture of experts beside an expert that all rows share, or that alone.
+// graniteMoEHybrid is GraniteMoeHybridForCausalLM (Granite 4): Granite's layers, most of them with
+// a state space mixer, and a mixture of experts beside one that all rows share, or that alone.
 // Defaults: configuration_granitemoehybrid.py.
 func graniteMoEHybrid() *family {
 	return &family{modelType: "granitemoehybrid", architecture: "GraniteMoeHybridForCausalLM",

@@ -88,8 +88,8 @@ func (h *hybrid) mixer(s *stage, layer int, prefix string, _ layers.AttentionOpt
 // mambaOf makes the mixer of a module, of a place in the cache.
 func (h *hybrid) mambaOf(s *stage, place int, prefix string) mixer {
 	o := h.mamba
-	return mixer{attention: s.Mamba(prefix, place, s.cfg.HiddenSize, o), output: prefix + "out_proj",
-		width: o.Heads * o.Dim, bias: o.InBias}
+	return mixer{attention: s.Mamba(prefix, place, s.cfg.HiddenSize, o),
+		output: prefix + "out_proj", width: o.Heads * o.Dim, bias: o.InBias}
 }
 
 // cache is what a layer keeps.

@@ -28,8 +28,8 @@ type hybridNemotron struct {
 }
 
 // nemotronH is NemotronHForCausalLM (Nemotron-H, Nano 2, Nemotron 3): layers that have one block
-// each, a state space mixer, attention without positions, a feed-forward block of squared ReLU, or a
-// mixture of such ones beside one that all rows share. Defaults: configuration_nemotron_h.py.
+// each, a state space mixer, attention without positions, a feed-forward block of squared ReLU, or
+// a mixture of such ones beside one that all rows share. Defaults: configuration_nemotron_h.py.
 func nemotronH() *family {
 	return &family{modelType: "nemotron_h", architecture: "NemotronHForCausalLM",
 		activationKey: "mlp_hidden_act",

@@ -58,7 +58,8 @@ var neutral = []string{
 	// How Mamba's layers were made, how their sums may be cut elsewhere, and how much is computed.
 	"chunk_size", "mamba_chunk_size", "use_mamba_kernels", "num_logits_to_keep",
 	"mamba_ssm_cache_dtype", "residual_in_fp32", "rescale_prenorm_residual", "time_step_min",
-	"time_step_max", "time_step_floor", "time_step_rank", "z_loss_coefficient", "init_method", "norm_eps",
+	"time_step_max", "time_step_floor", "time_step_rank", "z_loss_coefficient", "init_method",
+	"norm_eps",
 	"moe_shared_expert_overlap", "expand", "mamba_expand",
 	"mlp_expansion_factor",
 	// Options that families read where others switch them on.

@@ -17,8 +17,8 @@ type checkpointSource struct{ *checkpoint.Checkpoint }
 func FromCheckpoint(c *checkpoint.Checkpoint) layers.Source { return checkpointSource{c} }
 
 // name is what the checkpoint calls a tensor. Where the model stands for itself, without a head, as
-// embedding models are published, its tensors have no prefix; Nemotron-H's have another one. Norms of
-// the first BERTs have TensorFlow's names for weight and bias.
+// embedding models are published, its tensors have no prefix; Nemotron-H's have another one. Norms
+// of the first BERTs have TensorFlow's names for weight and bias.
 func (s checkpointSource) name(tensor string) string {
 	for now, old := range oldNames {
 		if base, ok := strings.CutSuffix(tensor, now); ok && !s.Checkpoint.Has(tensor) &&

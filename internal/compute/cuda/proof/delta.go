@@ -14,7 +14,8 @@ func deltaCases() (list []Case) {
 		args compute.Recurrence
 		cost Cost
 	}{
-		{compute.Recurrence{KeyHeads: 2, ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4}, Small},
+		{compute.Recurrence{KeyHeads: 2, ValueHeads: 4, KeyDim: 16, ValueDim: 24, Kernel: 4},
+			Small},
 		{compute.Recurrence{KeyHeads: 1, ValueHeads: 1, KeyDim: 8, ValueDim: 8, Kernel: 1}, Full},
 		{compute.Recurrence{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 128, Kernel: 4},
 			Full},

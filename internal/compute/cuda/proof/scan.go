@@ -23,8 +23,8 @@ func scanCases() (list []Case) {
 			KeyDim: 128, ValueDim: 64, Kernel: 4}}, true, Full},
 	} {
 		a := c.args
-		list = append(list, Case{Name: fmt.Sprintf("selective scan, %d/%d heads of %d/%d, kernel %d",
-			a.KeyHeads, a.ValueHeads, a.KeyDim, a.ValueDim, a.Kernel), cost: c.cost,
+		list = append(list, Case{Name: fmt.Sprintf("selective scan, %d/%d heads of %d/%d, kernel "+
+			"%d", a.KeyHeads, a.ValueHeads, a.KeyDim, a.ValueDim, a.Kernel), cost: c.cost,
 			Kernels: []kernels.ID{kernels.Scan}, run: func(s *subject) { scan(s, a, c.bias) }})
 	}
 	return list

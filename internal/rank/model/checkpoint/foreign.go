@@ -194,8 +194,8 @@ func ReadConfig(f Folder) ([]byte, error) {
 	return raw, nil
 }
 
-// tagInfinity is raw with each Infinity, which Python writes and JSON lacks, as transformers 5 writes
-// it (see Fields.Range).
+// tagInfinity is raw with each Infinity, which Python writes and JSON lacks, as transformers 5
+// writes it (see Fields.Range).
 func tagInfinity(raw []byte) []byte {
 	const word = "Infinity"
 	if !bytes.Contains(raw, []byte(word)) {

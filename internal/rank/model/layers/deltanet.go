@@ -95,8 +95,8 @@ func (l *Loader) deltaParts(prefix string, in int, o *DeltaOptions) []part {
 		v.within(qkv, 2*keys, total), l.columnPart(prefix+"in_proj_z", values, in)}, ba...)
 }
 
-// channels are n channels of each key head of a recurrence; row is where those of a key head of this
-// rank begin among the rows of a tensor, and factor is what their inputs are multiplied by.
+// channels are n channels of each key head of a recurrence; row is where those of a key head of
+// this rank begin among the rows of a tensor, and factor is what their inputs are multiplied by.
 type channels struct {
 	n      int
 	row    func(head int) int
