@@ -225,6 +225,7 @@ func dialects() map[string]*dialect {
 				}
 			}},
 	}
+	maps.Copy(all, plainDialects())
 	// Qwen's models that see: their encoders are in files of their own.
 	for sees, alone := range map[string]string{"qwen2vl": "qwen2", "qwen3vl": "qwen3",
 		"qwen3vlmoe": "qwen3moe"} {

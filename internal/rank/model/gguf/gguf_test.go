@@ -224,7 +224,7 @@ func TestConfig(t *testing.T) {
 		value any
 		want  string
 	}{
-		"general.architecture":           {"mamba", `general.architecture "mamba" (known: chatglm, cohere2,`},
+		"general.architecture":           {"mamba", `general.architecture "mamba" (known: `},
 		"general.type":                   {"adapter", `general.type is "adapter"`},
 		"llama.embedding_length":         {uint32(32), "embedding_length is 32, but token_embd"},
 		"llama.block_count":              {uint32(2), "block_count is 2, but the last block"},
