@@ -23,6 +23,7 @@ type configGroup struct {
 // rounded to makes no difference: they are not rounded.
 func readCompressedTensors(f *checkpoint.Fields, q *Quantization) {
 	refuseSet(f, "transform_config")
+	q.outside = true // of the head, where it is not ignored
 	if s := f.Object("sparsity_config"); s != nil && s.Len() > 0 {
 		s.Only("format", "dense")
 		f.Adopt(s)

@@ -21,11 +21,12 @@ import (
 )
 
 // encoding writes a matrix of rows by cols in a layout, and returns the weights that it then has.
-// routers says that it is of routers and gates of shared experts, too.
+// also is what it is of beside layers: routers
+// (and gates of shared experts), or the head.
 type encoding struct {
 	name, config string
 	encode       func(e *writer, rows, cols int, w []float32) []float32
-	routers      bool
+	also         string
 }
 
 // writer collects the tensors of a module.
@@ -178,14 +179,14 @@ var encodings = []encoding{
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
 			e.gptq(rows, cols, 4, 1, a)
 			return a.weights
-		}, false},
+		}, ""},
 	{"gptq_v2 of 8 bits", `{"quant_method":"gptq","bits":8,"group_size":-1,"sym":true,` +
 		`"checkpoint_format":"gptq_v2","desc_act":true}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
 			e.gptq(rows, cols, 8, 0, a)
 			return a.weights
-		}, false},
+		}, ""},
 	{"gptq in an order", `{"quant_method":"gptq","bits":4,"group_size":16,"desc_act":true}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			order := e.random.Perm(cols)
@@ -198,7 +199,33 @@ var encodings = []encoding{
 			e.gptq(rows, cols, 4, 1, a)
 			e.add(".g_idx", checkpoint.I32, words(index), cols)
 			return a.weights
-		}, false},
+		}, ""},
+	{"gptq with the head", `{"quant_method":"gptq","bits":4,"group_size":32,"sym":false,` +
+		`"lm_head":true,"dynamic":{"-:.*gate$":{}}}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
+			e.gptq(rows, cols, 4, 1, a)
+			return a.weights
+		}, "head"},
+	{"auto-round", `{"quant_method":"auto-round","bits":4,"group_size":32,"sym":true,` +
+		`"data_type":"int","packing_format":"auto_round:auto_gptq","extra_config":` +
+		`{"lm_head":{"bits":16,"data_type":"fp"}}}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 4, cols/32, true, w, inOrder(32))
+			e.gptq(rows, cols, 4, 1, a)
+			return a.weights
+		}, ""},
+	{"modelopt", `{"quant_method":"modelopt","quant_algo":"NVFP4","ignore":["lm_head"]}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			scales, weights := e.e2m1(".weight", rows, cols, 16, w, func(largest float32) (byte,
+				float32) {
+				code := e4m3(largest / 6 * 512)
+				return code, (&compute.Codes{Type: compute.CodeE4M3}).Number(code) / 512
+			})
+			e.add(".weight_scale", checkpoint.F8E4M3, scales, rows, cols/16)
+			e.add(".weight_scale_2", checkpoint.F32, float32s([]float32{1. / 512}))
+			return weights
+		}, ""},
 	{"awq", `{"quant_method":"awq","bits":4,"group_size":32}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
@@ -221,21 +248,22 @@ var encodings = []encoding{
 			e.add(".qzeros", checkpoint.I32, words(zeros), a.groups, rows/8)
 			e.add(".scales", checkpoint.F32, float32s(scales), a.groups, rows)
 			return a.weights
-		}, false},
+		}, ""},
 	{"packed in groups", fmt.Sprintf(compressedTensors, "pack-quantized",
 		`{"num_bits":4,"strategy":"group","group_size":32,"symmetric":false}`),
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))
 			e.packed(rows, cols, 4, false, a)
 			return a.weights
-		}, false},
-	{"packed of 8 bits", fmt.Sprintf(compressedTensors, "pack-quantized",
-		`{"num_bits":8,"strategy":"channel","group_size":null}`),
+		}, ""},
+	{"packed of 8 bits, the head too", `{"quant_method":"compressed-tensors","format":` +
+		`"pack-quantized","ignore":["re:.*gate$"],"config_groups":{"group_0":{"targets":` +
+		`["Linear"],"weights":{"num_bits":8,"strategy":"channel","group_size":null}}}}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 8, 1, true, w, inOrder(cols))
 			e.packed(rows, cols, 8, true, a)
 			return a.weights
-		}, false},
+		}, "head"},
 	{"nvfp4", fmt.Sprintf(compressedTensors, "nvfp4-pack-quantized",
 		`{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}`),
 		func(e *writer, rows, cols int, w []float32) []float32 {
@@ -247,7 +275,7 @@ var encodings = []encoding{
 			e.add(".weight_scale", checkpoint.F8E4M3, scales, rows, cols/16)
 			e.add(".weight_global_scale", checkpoint.F32, float32s([]float32{512}), 1)
 			return weights
-		}, false},
+		}, ""},
 	{"mxfp4", fmt.Sprintf(compressedTensors, "mxfp4-pack-quantized",
 		`{"num_bits":4,"type":"float","strategy":"group","group_size":32}`),
 		func(e *writer, rows, cols int, w []float32) []float32 {
@@ -258,7 +286,7 @@ var encodings = []encoding{
 			})
 			e.add(".weight_scale", checkpoint.U8, scales, rows, cols/32)
 			return weights
-		}, false},
+		}, ""},
 	{"fp8 in blocks", `{"quant_method":"fp8","weight_block_size":[16,32],"activation_scheme":` +
 		`"dynamic","modules_to_not_convert":["gate"]}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
@@ -276,7 +304,7 @@ var encodings = []encoding{
 			e.add(".weight", checkpoint.F8E4M3, codes, rows, cols)
 			e.add(".weight_scale_inv", checkpoint.F32, float32s(scales), rows/16, cols/32)
 			return weights
-		}, false},
+		}, ""},
 	{"bitsandbytes of 8 bits", `{"quant_method":"bitsandbytes","load_in_8bit":true}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			codes, weights := make([]byte, rows*cols), make([]float32, rows*cols)
@@ -291,7 +319,7 @@ var encodings = []encoding{
 			e.add(".weight", checkpoint.I8, codes, rows, cols)
 			e.add(".SCB", checkpoint.F32, float32s(largest), rows)
 			return weights
-		}, true},
+		}, "routers"},
 	{"fp4 without nested scales", `{"quant_method":"bitsandbytes","load_in_4bit":true,` +
 		`"bnb_4bit_quant_type":"fp4"}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
@@ -322,7 +350,7 @@ var encodings = []encoding{
 			e.add(".weight.quant_map", checkpoint.F32, float32s(numbers), 16)
 			e.add(".weight.quant_state.bitsandbytes__fp4", checkpoint.U8, []byte(state), len(state))
 			return weights
-		}, true},
+		}, "routers"},
 }
 
 // e4m3 is the code nearest to a number of magnitude below 448.
@@ -338,15 +366,20 @@ func e4m3(v float32) byte {
 	return above | sign
 }
 
-// quantisable tells whether a tensor is one of a module of a layer that can have every layout, or a
-// router.
-func quantisable(t checkpoint.Tensor, routers bool) bool {
-	if len(t.Shape) != 2 || !strings.Contains(t.Name, "layers.") ||
-		!strings.HasSuffix(t.Name, ".weight") || t.Shape[1]%32 != 0 {
+// quantisable tells whether a tensor is one of a module of a layer that can have every layout, or
+// of those that a layout is of also.
+func quantisable(t checkpoint.Tensor, also string) bool {
+	if len(t.Shape) != 2 || !strings.HasSuffix(t.Name, ".weight") || t.Shape[1]%32 != 0 {
+		return false
+	}
+	if t.Name == "lm_head.weight" {
+		return also == "head"
+	}
+	if !strings.Contains(t.Name, "layers.") {
 		return false
 	}
 	if strings.HasSuffix(t.Name, "gate.weight") || strings.Contains(t.Name, "router") {
-		return routers
+		return also == "routers"
 	}
 	return t.Shape[0]%16 == 0
 }
@@ -363,7 +396,7 @@ func encoded(t *testing.T, name string, x encoding) (coded, plain fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !quantisable(w, x.routers) {
+		if !quantisable(w, x.also) {
 			quantised, exact = append(quantised, w), append(exact, w)
 			continue
 		}

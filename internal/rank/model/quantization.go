@@ -26,7 +26,8 @@ type Quantization struct {
 var methods = map[string]func(f *checkpoint.Fields, q *Quantization){
 	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4, "fp8": readFP8,
 	"fbgemm_fp8": readFBGEMM, "bitsandbytes": readBitsAndBytes,
-	"compressed-tensors": readCompressedTensors, "gguf": readGGUF,
+	"compressed-tensors": readCompressedTensors, "gguf": readGGUF, "auto-round": readAutoRound,
+	"modelopt": readModelOpt,
 }
 
 // readQuantization reads the object of a key, of a method unless it says another.
@@ -102,10 +103,76 @@ func readGPTQ(f *checkpoint.Fields, q *Quantization) {
 			checkpoint.Short(format))
 	}
 	f.Only("pack_dtype", "int32")
-	refuseSet(f, "lm_head", "is_marlin_format", "dynamic", "rotation")
+	refuseSet(f, "is_marlin_format", "rotation")
+	readRules(f)
+	q.outside = f.Flag("lm_head", false)
 	q.ActOrder = f.Flag("desc_act", false) && !f.Flag("static_groups", false) && g.Group > 0
 	g.Ordered = q.ActOrder
 	q.of = func(string) layers.Format { return g }
+}
+
+// readRules reads GPTQModel's dynamic, which says by expressions how modules are quantised that
+// differ from the rest. Those it leaves out ("-:") are plain, which the weights show.
+func readRules(f *checkpoint.Fields) {
+	rules := f.Object("dynamic")
+	if rules == nil {
+		return
+	}
+	for _, name := range rules.Keys() {
+		if !strings.HasPrefix(name, "-:") {
+			rules.Fail(checkpoint.ErrUnsupported, name, "is of other bits or groups; -: is read")
+		}
+	}
+	f.Adopt(rules)
+}
+
+// readAutoRound reads what AutoRound writes of weights alone, in the layouts of GPTQ and AWQ.
+// Modules of 16 bits among those of extra_config are plain, which the weights show.
+func readAutoRound(f *checkpoint.Fields, q *Quantization) {
+	format := f.Text("packing_format", "auto_round:auto_gptq")
+	group, symmetric := readGroup(f, "group_size"), f.Flag("sym", true)
+	f.Only("data_type", "int")
+	if extra := f.Object("extra_config"); extra != nil {
+		for _, name := range extra.Keys() {
+			if m := extra.Object(name); m != nil && m.Nullable("bits", 16, 1, 32) < 16 {
+				extra.Fail(checkpoint.ErrUnsupported, name, "is of other bits than the rest")
+			}
+		}
+		f.Adopt(extra)
+	}
+	q.outside = true
+	switch strings.TrimPrefix(format, "auto_round:") {
+	case "auto_gptq", "auto_round", "gptqmodel":
+		g := layers.GPTQ{Bits: readBits(f, "bits", 4, 8), Group: group, Symmetric: symmetric,
+			Exact: !strings.HasSuffix(format, "auto_gptq")}
+		q.of = func(string) layers.Format { return g }
+	case "auto_awq":
+		readBits(f, "bits", 4)
+		q.of = func(string) layers.Format { return layers.AWQ{Group: group} }
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "packing_format", "is %s; those of GPTQ and AWQ "+
+			"are read",
+			checkpoint.Short(format))
+	}
+}
+
+// readModelOpt reads what NVIDIA's ModelOpt writes: e4m3 with one scale for each module, and
+// NVFP4. What inputs are rounded to makes no difference: they are not rounded.
+func readModelOpt(f *checkpoint.Fields, q *Quantization) {
+	q.outside = true
+	switch algorithm := f.Text("quant_algo", ""); algorithm {
+	case "FP8":
+		q.of = func(string) layers.Format {
+			return layers.Scaled{Float: true, Scale: ".weight_scale"}
+		}
+	case "NVFP4":
+		e := layers.E2M1{Group: f.Integer("group_size", 16, 1, checkpoint.MaxDim),
+			Weight: ".weight", Global: ".weight_scale_2"}
+		q.of = func(string) layers.Format { return e }
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "quant_algo", "is %s; FP8, NVFP4 are read",
+			checkpoint.Short(algorithm))
+	}
 }
 
 // readAWQ reads what AutoAWQ writes, and the names of its beginnings.
