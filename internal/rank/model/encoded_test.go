@@ -366,8 +366,8 @@ func e4m3(v float32) byte {
 	return above | sign
 }
 
-// quantisable tells whether a tensor is one of a module of a layer that can have every layout, or of
-// those that a layout is of also.
+// quantisable tells whether a tensor is one of a module of a layer that can have every layout, or
+// of those that a layout is of also.
 func quantisable(t checkpoint.Tensor, also string) bool {
 	if len(t.Shape) != 2 || !strings.HasSuffix(t.Name, ".weight") || t.Shape[1]%32 != 0 {
 		return false

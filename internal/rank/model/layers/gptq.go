@@ -29,6 +29,9 @@ func (f GPTQ) open(o *opener, p *part) matrix {
 	}
 	per := 32 / f.Bits
 	if p.rows%per != 0 || p.cols%per != 0 {
+		if _, ok := o.header(p.module + ".qweight"); !ok {
+			return nil // dummy weights have it plainly
+		}
 		o.fail("module %q of %d by %d features is not packed in words of %d codes", p.module,
 			p.rows, p.cols, per)
 		return nil
@@ -172,6 +175,9 @@ func (f AWQ) open(o *opener, p *part) matrix {
 		return nil
 	}
 	if p.rows%per != 0 {
+		if _, ok := o.header(p.module + ".qweight"); !ok {
+			return nil
+		}
 		o.fail("module %q of %d output features is not packed in words of %d codes", p.module,
 			p.rows, per)
 		return nil
