@@ -719,8 +719,10 @@ VARIANTS |= {
         (
             {"mlp_multipliers": [1.0, 0.6]},
             {"mlp_multipliers": [0.9, 1.0]},
-            *({"ssm_multipliers": [1.0 if j == i else m for j, m in enumerate(FALCON)]}
-              for i in range(5)),
+            *(
+                {"ssm_multipliers": [1.0 if j == i else m for j, m in enumerate(FALCON)]}
+                for i in range(5)
+            ),
             {"ssm_in_multiplier": 1.0},
             {"ssm_out_multiplier": 1.0},
             {"attention_in_multiplier": 1.0},
