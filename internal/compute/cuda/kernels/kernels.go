@@ -17,14 +17,14 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 )
 
 // images are the PTX of all files, cubins those of all architectures: sm_90a/gemm is a path.
 var (
-	//go:embed ptx.tar.zst
+	//go:embed ptx.tar.xz
 	images []byte
-	//go:embed cubins.tar.zst
+	//go:embed cubins.tar.xz
 	cubins []byte
 )
 
@@ -93,11 +93,10 @@ var texts struct {
 
 // visit calls f with the files of an archive.
 func visit(archive []byte, f func(name string, r io.Reader) error) error {
-	r, err := zstd.NewReader(bytes.NewReader(archive), zstd.WithDecoderConcurrency(1))
+	r, err := xz.NewReader(bytes.NewReader(archive))
 	if err != nil {
 		return fmt.Errorf("kernels: %w", err)
 	}
-	defer r.Close()
 	for t := tar.NewReader(r); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {

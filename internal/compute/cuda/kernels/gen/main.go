@@ -23,7 +23,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -109,8 +109,8 @@ func run(tools string, check bool) error {
 		return fmt.Errorf("params.go: %w", err)
 	}
 	made["params.go"], made["resources.txt"] = params, used.table()
-	for name, files := range map[string]map[string][]byte{"ptx.tar.zst": used.ptx,
-		"cubins.tar.zst": used.cubins} {
+	for name, files := range map[string]map[string][]byte{"ptx.tar.xz": used.ptx,
+		"cubins.tar.xz": used.cubins} {
 		if made[name], err = archive(files); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -122,8 +122,7 @@ func run(tools string, check bool) error {
 // other.
 func archive(files map[string][]byte) ([]byte, error) {
 	var b bytes.Buffer
-	z, err := zstd.NewWriter(&b, zstd.WithEncoderLevel(zstd.SpeedBestCompression),
-		zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<20))
+	z, err := xz.NewWriter(&b)
 	if err != nil {
 		return nil, err
 	}
@@ -150,14 +149,13 @@ func archive(files map[string][]byte) ([]byte, error) {
 
 // unpacked is what a file says, whichever version of a compressor wrote it.
 func unpacked(name string, file []byte) []byte {
-	if filepath.Ext(name) != ".zst" {
+	if filepath.Ext(name) != ".xz" {
 		return file
 	}
-	z, err := zstd.NewReader(bytes.NewReader(file))
+	z, err := xz.NewReader(bytes.NewReader(file))
 	if err != nil {
 		return nil
 	}
-	defer z.Close()
 	text, err := io.ReadAll(z)
 	if err != nil {
 		return nil
