@@ -38,10 +38,14 @@ func openInput(ctx context.Context, place string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
 		return f, nil
 	}
 	defer f.Close()
+	if err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s is a directory", place)
+	}
 	return taken(func(to *os.File) error {
 		_, err := io.Copy(to, f)
 		return errors.Join(err, rewind(to))

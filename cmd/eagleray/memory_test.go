@@ -204,7 +204,7 @@ func TestServesWithinItsLimit(t *testing.T) {
 	}
 	args := []string{"--skip-tokenizer-init", "--port", "0", "--max-num-seqs", "16",
 		"--max-num-batched-tokens", "2048", "-tp", "2", "--cpu-threads", "1"}
-	const limit = 490 << 20
+	const limit = 500 << 20
 	p, url := ready(t, limited(limit, "serve", args...))
 	m := regexp.MustCompile(`kv_cache_tokens=(\d+)`).FindStringSubmatch(p.err.String())
 	tokens, err := strconv.Atoi(m[1])

@@ -71,7 +71,7 @@ func TestExitCodes(t *testing.T) {
 			"--output-tmp-dir is for an --output-file"},
 		{"run-batch -i /none.jsonl -o y.jsonl", 1,
 			"--input-file: open /none.jsonl: no such file or directory"},
-		{"run-batch -i /dev -o y.jsonl", 1, "--input-file: /dev is not a regular file"},
+		{"run-batch -i /dev -o y.jsonl", 1, "--input-file: /dev is a directory"},
 		{"version now", 2, "no argument"},
 		{"generate --temperature -1 x", 2, "--temperature -1"},
 		{"generate --top-p 0 x", 2, "--top-p 0"},

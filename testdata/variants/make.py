@@ -733,6 +733,7 @@ VARIANTS |= {
             {"mamba_rms_norm": True},
         ),
         old=False,
+    ),
     "lfm2": Variant(
         "Lfm2",
         {

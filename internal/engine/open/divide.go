@@ -48,13 +48,27 @@ func (s *Spec) divideLayers() error {
 				config.Commas(split), sum, all)
 		}
 		s.Stages = layout.Split(split)
-		return nil
+		return s.checkStages()
 	}
 	bytes, err := model.StepBytes(s.Model, p.TensorParallelSize)
 	if err != nil {
 		return fmt.Errorf("model %q: %w", s.Info.Root, err)
 	}
 	s.Stages = layout.Balance(bytes, p.PipelineParallelSize)
+	return s.checkStages()
+}
+
+// checkStages refuses a stage whose layers keep nothing of a request: mixers and feed-forward
+// blocks are layers of their own in some models.
+func (s *Spec) checkStages() error {
+	for i := range s.Config.Parallel.PipelineParallelSize {
+		from, to := s.Stages.Range(i, s.Model.Layers)
+		if len(model.CacheLayers(s.Model, from, to, 1)) == 0 {
+			return usage("--pipeline-parallel-size %d: layers %d to %d, of a stage, have no "+
+				"attention (--pipeline-layer-split divides them otherwise)",
+				s.Config.Parallel.PipelineParallelSize, from, to-1)
+		}
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package open
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,10 +57,26 @@ func TestDivide(t *testing.T) {
 				c.split, b.Stages, b.Ranks, err, c.want)
 		}
 	}
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "variants", "nemotron-h",
+		"config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nemotron, err := model.ReadConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := config.Default()
+	cfg.Parallel.PipelineParallelSize, cfg.Parallel.PipelineLayerSplit = 2, []int{3, 1}
+	b := Spec{Config: &cfg, Model: nemotron}
+	if err := b.divide(); err == nil || !strings.Contains(err.Error(),
+		"--pipeline-parallel-size 2: layers 3 to 3, of a stage, have no attention") {
+		t.Errorf("a stage of a mixture alone: %v", err)
+	}
+	cfg = config.Default()
 	cfg.Parallel.TensorParallelSize = 3
-	b := Spec{Config: &cfg, Model: llama(2)}
-	err := b.divide()
+	b = Spec{Config: &cfg, Model: llama(2)}
+	err = b.divide()
 	var mistake *config.UsageError
 	if !errors.As(err, &mistake) ||
 		!strings.HasPrefix(err.Error(),

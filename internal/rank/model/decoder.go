@@ -146,8 +146,8 @@ type decoderOptions struct {
 	plainMLP [2]string
 	// xielu is the module of the activation of those, where it has numbers of its own.
 	xielu string
-	// mlp makes the feed-forward block of a layer, nil is one of the above. ungated says that it has
-	// an activation of its own.
+	// mlp makes the feed-forward block of a layer, nil is one of the above. ungated says that it
+	// has an activation of its own.
 	mlp     func(s *stage, layer int, prefix string) feedForward
 	ungated bool
 	// end makes what follows both blocks of a layer, nil is nothing.

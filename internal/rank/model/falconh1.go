@@ -10,7 +10,8 @@ import (
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
-// hybridFalcon is a state space mixer beside the attention of every layer, and the multipliers of both.
+// hybridFalcon is a state space mixer beside the attention of every layer, and the multipliers of
+// both.
 type hybridFalcon struct {
 	hybrid
 	outBias bool
@@ -109,7 +110,8 @@ func buildFalconH1(s *stage) (architecture, error) {
 			if strings.HasSuffix(module, "pre_ff_layernorm") {
 				factor = float32(y.gate)
 			}
-			return s.ScaledRMSNorm(module+".weight", s.cfg.HiddenSize, float32(s.cfg.NormEps), factor)
+			return s.ScaledRMSNorm(module+".weight", s.cfg.HiddenSize, float32(s.cfg.NormEps),
+				factor)
 		},
 		attn: func(_ int, o *layers.AttentionOptions) {
 			o.Scale = float32(y.in * y.in * y.key / math.Sqrt(float64(s.cfg.HeadDim)))

@@ -20,14 +20,8 @@ func granite() *family {
 		}}
 }
 
-// readMultipliers reads what Granite's families without windows share.
+// readMultipliers reads what Granite's families share.
 func readMultipliers(f *checkpoint.Fields, c *Config, d Config) *multipliers {
-	readWindows(f, c, 0, noLayer)
-	return readMultiplied(f, c, d)
-}
-
-// readMultiplied reads what all of Granite's families share.
-func readMultiplied(f *checkpoint.Fields, c *Config, d Config) *multipliers {
 	readBiasedAttention(f, c, d, 0)
 	readRope(f, c)
 	return &multipliers{Embedding: f.Number("embedding_multiplier", 1, 0),

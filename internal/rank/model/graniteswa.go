@@ -15,7 +15,7 @@ func graniteSWA() *family {
 			Heads: 20, KVHeads: 4, MaxPositions: 8192, NormEps: 1e-5, Activation: "silu",
 			TieEmbeddings: true, BOS: 100257, PAD: -1, EOS: []int{100257}},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			own := &graniteBases{multipliers: readMultiplied(f, c, d)}
+			own := &graniteBases{multipliers: readMultipliers(f, c, d)}
 			c.MLPBias = f.Flag("mlp_bias", false)
 			readWindows(f, c, plainWindow(f, 128), func(i int) bool { return i%4 != 0 })
 			own.Bases = slices.Repeat([]float64{c.RopeTheta}, c.Layers)

@@ -13,6 +13,7 @@ func hyperCLOVAX() *family {
 		defaults: llama().defaults,
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			m := readMultipliers(f, c, d)
+			readWindows(f, c, 0, noLayer)
 			c.MLPBias = f.Flag("mlp_bias", false)
 			m.Attention = f.Number("attention_multiplier", math.Pow(float64(c.HeadDim), -0.5), 0)
 			c.Family = &clova{m, f.Flag("use_post_norm", true)}

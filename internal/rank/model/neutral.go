@@ -54,7 +54,8 @@ var neutral = []string{
 	"num_return_sequences", "return_dict_in_generate", "remove_invalid_values",
 	// How weights were made, or how ranks share them elsewhere: sums stay the same.
 	"pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha", "num_nextn_predict_layers",
-	"num_mtp_modules", "for_llm_compressor", "use_mtp", "mamba_ssm_dtype", "initial_context_length", "experts_per_token",
+	"num_mtp_modules", "for_llm_compressor", "use_mtp", "mamba_ssm_dtype",
+	"initial_context_length", "experts_per_token",
 	// How Mamba's layers were made, how their sums may be cut elsewhere, and how much is computed.
 	"chunk_size", "mamba_chunk_size", "use_mamba_kernels", "num_logits_to_keep",
 	"mamba_ssm_cache_dtype", "residual_in_fp32", "rescale_prenorm_residual", "time_step_min",

@@ -132,8 +132,8 @@ type Device interface {
 	// Delta makes dst, which has its shape, what a gated delta rule makes of the rows of x,
 	// DeltaArgs.Width wide, and of the states that the layer keeps, which are then those after the
 	// rows; Scan makes it what a selective scan makes of them, ScanArgs.Width wide, Convolve what a
-	// gated short convolution does. SigmoidGate multiplies x by the logistic function of gate, which
-	// is as large, and changed.
+	// gated short convolution does. SigmoidGate multiplies x by the logistic function of gate,
+	// which is as large, and changed.
 	Delta(c compute.Cache, layer int, b *compute.Batch, args *compute.DeltaArgs, dst *Tensor,
 		x compute.View)
 	Scan(c compute.Cache, layer int, b *compute.Batch, args *compute.ScanArgs, dst *Tensor,
