@@ -16,18 +16,20 @@ import (
 	"github.com/eagleray/eagleray/internal/ops/compat"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/ops/metrics"
+	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // compatTopics are what compat prints, in this order.
-var compatTopics = []string{"flags", "routes", "metrics"}
+var compatTopics = []string{"flags", "routes", "metrics", "models"}
 
-// newCompat prints how flags, routes and metrics stand to vLLM's.
+// newCompat prints how flags, routes, metrics and models stand to vLLM's.
 func newCompat() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "compat [flags|routes|metrics]",
-		Short: "Print how flags, routes and metrics stand to vLLM's",
-		Long: `compat prints each flag of serve, each route and each metric with one of these words:
+		Use:   "compat [flags|routes|metrics|models]",
+		Short: "Print how flags, routes, metrics and models stand to vLLM's",
+		Long: `compat prints each flag of serve, each route, each metric and each architecture of models with one of
+these words:
 
   same        works as in vLLM
   differs     works, with the difference named
@@ -35,7 +37,8 @@ func newCompat() *cobra.Command {
   no effect   accepted with a warning, because what it asks for happens anyway
   refused     vLLM's, and not here yet: a flag ends the start, a path answers 404
 
-A flag that is not in the list is unknown, and ends the start with exit code 2.`,
+A flag that is not in the list is unknown, and ends the start with exit code 2; an architecture that is
+not is refused before anything is loaded. Of a model_type only the language model is served.`,
 		Args:      cli.Arguments(0, 1),
 		ValidArgs: compatTopics,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -78,8 +81,22 @@ func compatEntries(root *cobra.Command, topic string) ([]compat.Entry, error) {
 		return config.Compat(serve.Flags()), nil
 	case "routes":
 		return api.Compat(), nil
+	case "models":
+		return modelEntries(), nil
 	}
 	return metrics.Compat()
+}
+
+// modelEntries are the architectures, then the model types of what has encoders beside one of them.
+func modelEntries() (list []compat.Entry) {
+	for _, name := range model.Architectures() {
+		list = append(list, compat.Entry{Name: name, Status: compat.Same})
+	}
+	for _, name := range model.Wholes() {
+		list = append(list, compat.Entry{Name: "model_type " + name, Status: compat.Differs,
+			Note: "the language model alone, without encoders"})
+	}
+	return list
 }
 
 // writeCompat prints a table of each topic, under its name if there are several.

@@ -16,7 +16,8 @@ func TestCompat(t *testing.T) {
 	for _, want := range []string{
 		"flags\n\n", `(?m)^--tensor-parallel-size +differs +1, 2, 4 or 8`, "routes\n\n",
 		`(?m)^POST /v1/chat/completions +same +text only$`, "metrics\n\n",
-		`(?m)^num_requests_running +same$`, `(?m)^--enable-lora +same`,
+		`(?m)^num_requests_running +same$`, `(?m)^--enable-lora +same`, "models\n\n",
+		`(?m)^LlamaForCausalLM +same$`, `(?m)^model_type gemma3 +differs +the language model`,
 	} {
 		if !regexp.MustCompile(want).MatchString(all) {
 			t.Errorf("no %q in:\n%s", want, all)
@@ -38,7 +39,7 @@ func TestCompat(t *testing.T) {
 		t.Errorf("--json: %v", tables)
 	}
 	if code, _, stderr := execute(t, "", "compat", "fields"); code != exitUsage ||
-		!strings.Contains(stderr, `"fields" is not one of flags, routes, metrics`) {
+		!strings.Contains(stderr, `"fields" is not one of flags, routes, metrics, models`) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }

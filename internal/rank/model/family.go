@@ -110,7 +110,7 @@ func familyOf(c *Config) (*family, error) {
 		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ") + "; of a whole: " +
 			strings.Join(slices.Sorted(maps.Keys(around)), ", ")
 		return nil, fmt.Errorf("%w: model_type %s, architectures %s (known: %s; "+
-			"docs/vllm.md names their architectures)", checkpoint.ErrUnsupported,
+			"eagleray compat models lists their architectures)", checkpoint.ErrUnsupported,
 			checkpoint.Short(c.ModelType),
 			checkpoint.Short(strings.Join(c.Architectures, ", ")), known)
 	}

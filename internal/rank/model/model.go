@@ -6,6 +6,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -364,6 +365,10 @@ func Architectures() (names []string) {
 	slices.Sort(names)
 	return names
 }
+
+// Wholes lists the model types, sorted, of which the language model is served without what encodes
+// images, video or audio.
+func Wholes() []string { return slices.Sorted(maps.Keys(around)) }
 
 // Architecture is the supported one of config.json's architectures; the error names what was asked
 // for.
