@@ -102,7 +102,7 @@ const (
 	initTimeout     = time.Minute
 	// replaceTimeout is that of identify where a lost actor is replaced in its bundle: Ray starts
 	// none on a node that is drained, and says nothing. A new group finds its place elsewhere.
-	replaceTimeout = 15 * time.Second
+	replaceTimeout = 30 * time.Second
 	// stopGrace is how long workers may take to end when asked to, closeTimeout how long Ray may
 	// take to clean up.
 	stopGrace    = time.Second
