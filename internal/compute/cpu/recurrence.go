@@ -5,28 +5,20 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu/attention"
-	"github.com/eagleray/eagleray/internal/compute/cpu/pool"
 	"github.com/eagleray/eagleray/internal/compute/cpu/vec"
 )
 
-// recurrenceTask is a recurrence in flight. A chunk is one key head of one sequence: rows are
-// computed one after the other, in prefill too, so that no bits depend on how prompts are cut.
+// recurrenceTask is a recurrence in flight, whose parts are key heads.
 type recurrenceTask struct {
-	d     *Device
-	args  *compute.Recurrence
-	rule  rule
-	bias  []float32 // of the convolution, nil for none
-	cache *attention.Cache
-	layer int
-	batch *compute.Batch
-	dst   []float32
-	x     compute.View
-	// runs are the sequences of the batch; at is the first row of each that is computed now, of
-	// rows at most.
-	runs     runs
-	at, rows int
-	scratch  []recurrenceScratch // of each thread
-	ones     []float32
+	d    *Device
+	args *compute.Recurrence
+	rule rule
+	bias []float32 // of the convolution, nil for none
+	stateRows
+	dst     []float32
+	x       compute.View
+	scratch []recurrenceScratch // of each thread
+	ones    []float32
 }
 
 // rule is how a row changes a state, and what is found in it.
@@ -55,39 +47,27 @@ func (d *Device) recur(c compute.Cache, layer int, b *compute.Batch, args *compu
 	y rule, bias compute.Memory, dst *compute.Tensor, x compute.View) {
 	t := &d.recurrence
 	t.args, t.rule, t.bias = args, y, floats(bias)
-	t.cache, t.layer, t.batch = c.(*attention.Cache), layer, b
 	t.dst, t.x = floats(dst.Memory), x
-	longest := t.runs.find(b)
 	if n := args.Channels(); len(t.ones) < n {
 		t.ones = make([]float32, n)
 		for i := range t.ones {
 			t.ones[i] = 1
 		}
 	}
-	t.rows = max(1, pool.MostWork/(4*args.Group()*args.KeyDim*args.ValueDim))
-	for t.at = 0; t.at < longest; t.at += t.rows {
-		d.pool.Run(t, (len(t.runs)-1)*args.KeyHeads)
-	}
+	t.run(d.pool, t, stateRows{cache: c.(*attention.Cache), layer: layer, batch: b,
+		parts: args.KeyHeads, floats: args.Floats()},
+		4*args.Group()*args.KeyDim*args.ValueDim)
 	// Keep no reference to the caller's memory.
-	t.args, t.rule, t.bias, t.cache, t.batch, t.dst = nil, nil, nil, nil, nil, nil
-	t.x = compute.View{}
+	t.args, t.rule, t.bias, t.dst, t.x = nil, nil, nil, nil, compute.View{}
 }
 
 // Do computes some rows of a key head of a sequence.
 func (t *recurrenceTask) Do(chunk, thread int) {
-	a := t.args
-	run, head := chunk/a.KeyHeads, chunk%a.KeyHeads
-	from, end := int(t.runs[run])+t.at, int(t.runs[run+1])
-	to := min(end, from+t.rows)
+	head, from, to := t.chunk(chunk)
 	if from >= to {
 		return
 	}
-	s := &t.scratch[thread]
-	n := a.Floats()
-	state := t.cache.State(t.layer, int(t.batch.States[t.batch.Seq[from]]))[head*n : (head+1)*n]
-	if t.batch.Position[from] == 0 {
-		clear(state)
-	}
+	a, s, state := t.args, &t.scratch[thread], t.state(head, from)
 	channels := a.Channels()
 	inputs := (a.Kernel - 1) * channels
 	s.window, s.states = state[:inputs], state[inputs:]
@@ -105,9 +85,7 @@ func (t *recurrenceTask) Do(chunk, thread int) {
 		convolve(t.d.vec, s.sum, weights, bias, s.window, s.mixed)
 		t.d.vec.SiluMul(s.mixed, s.sum, t.ones)
 		t.rule.update(t.d.vec, s, head, row, t.dst[r*width:(r+1)*width])
-		if kept := t.batch.Kept; len(kept) > 0 && kept[r] >= 0 {
-			copy(t.cache.State(t.layer, int(kept[r]))[head*n:(head+1)*n], state)
-		}
+		t.copyOut(head, r, state)
 	}
 	s.window, s.states = nil, nil
 }
@@ -148,20 +126,4 @@ func (s *recurrenceScratch) sigmoid(v *vec.Ops, x float32) float32 {
 	s.power[0] = x
 	v.Sigmoid(s.power[:])
 	return s.power[0]
-}
-
-// runs are where the sequences begin among the rows of a batch, and their end.
-type runs []int32
-
-// find makes them those of a batch, and returns how many rows the longest has.
-func (r *runs) find(b *compute.Batch) (longest int) {
-	*r = (*r)[:0]
-	for i, seq := range b.Seq {
-		if i == 0 || b.Seq[i-1] != seq {
-			*r = append(*r, int32(i))
-		}
-		longest = max(longest, i+1-int((*r)[len(*r)-1]))
-	}
-	*r = append(*r, int32(b.Rows()))
-	return longest
 }
