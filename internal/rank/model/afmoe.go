@@ -15,10 +15,8 @@ func afmoe() *family {
 		defaults: Config{VocabSize: 200192, HiddenSize: 2048, IntermediateSize: 6144, Layers: 32,
 			Heads: 16, MaxPositions: 16384, NormEps: 1e-5, Activation: "silu", BOS: -1, PAD: -1},
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readBiasedAttention(f, c, d, 128)
-			if c.QKVBias {
-				f.Fail(checkpoint.ErrUnsupported, "attention_bias", "is true")
-			}
+			readAttention(f, c, d, 128)
+			refuseBias(f)
 			e := readMixture(f, c, experts{Count: 64, Routing: perToken(6), Inner: 1408, Shared: 2},
 				f.Integer("num_dense_layers", 1, 0, 1<<16))
 			readGroups(f, e, 2, f.Number("route_scale", 1, 0))

@@ -39,7 +39,7 @@ type decoderBlock struct {
 	mlpNorm  norm
 	mlp      feedForward // nil for none
 	mlpPost  norm
-	end      layerEnd // nil for none
+	end      func(x *layers.Tensor) // nil for none
 }
 
 // mixed is attention and what projects what it finds.
@@ -82,9 +82,6 @@ type norm interface {
 
 // feedForward adds its output for x to the residual stream, or returns it.
 type feedForward = layers.Block
-
-// layerEnd changes the hidden state after both blocks of a layer.
-type layerEnd interface{ Forward(x *layers.Tensor) }
 
 // decoderOptions are the points in which the families differ; the zero value is Llama.
 type decoderOptions struct {
@@ -150,8 +147,8 @@ type decoderOptions struct {
 	// has an activation of its own.
 	mlp     func(s *stage, layer int, prefix string) feedForward
 	ungated bool
-	// end makes what follows both blocks of a layer, nil is nothing.
-	end func(s *stage, layer int, prefix string) layerEnd
+	// end makes what changes the hidden state after both blocks of a layer, nil is nothing.
+	end func(s *stage, layer int, prefix string) func(x *layers.Tensor)
 	// embedded is called with the embeddings of a step's tokens.
 	embedded func(x *layers.Tensor, tokens []int32)
 
@@ -276,11 +273,19 @@ func oneRotary(s *stage) ([]*layers.Rotary, error) {
 	if s.cfg.Rope.Type == "" {
 		return nil, nil
 	}
-	frequencies, scale, err := s.cfg.RopeFrequencies()
-	if err != nil {
-		return nil, err
+	return rotariesOf(s, s.cfg)
+}
+
+// rotariesOf are the rotary embeddings that the Rope of each configuration describes.
+func rotariesOf(s *stage, configs ...*Config) (list []*layers.Rotary, err error) {
+	for _, c := range configs {
+		frequencies, scale, err := c.RopeFrequencies()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s.Rotary(frequencies, scale, c.MaxPositions))
 	}
-	return []*layers.Rotary{s.Rotary(frequencies, scale, s.cfg.MaxPositions)}, nil
+	return list, nil
 }
 
 func (m *decoder) block(layer int, prefix string) decoderBlock {
@@ -488,7 +493,7 @@ func (m *decoder) layer(y *decoderBlock, x *layers.Tensor, b *compute.Batch,
 		return err
 	}
 	if y.end != nil {
-		y.end.Forward(x)
+		y.end(x)
 	}
 	return nil
 }

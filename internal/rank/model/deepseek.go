@@ -155,11 +155,7 @@ func readMixture(f *checkpoint.Fields, c *Config, d experts, dense int) *experts
 		f.Fail(checkpoint.ErrUnsupported, "moe_layer_freq", "is %s", f.Excerpt("moe_layer_freq"))
 	}
 	dense = f.Integer("first_k_dense_replace", dense, 0, 1<<16)
-	types := f.Texts("mlp_layer_types")
-	if types != nil && len(types) != c.Layers {
-		f.Fail(checkpoint.ErrMalformed, "mlp_layer_types", "has %d entries for %d layers",
-			len(types), c.Layers)
-	}
+	types := textOfLayers(f, c, "mlp_layer_types")
 	for i := range c.Layers {
 		if f.Err() == nil && (types == nil && i < dense || types != nil && types[i] == "dense") {
 			e.Dense = append(e.Dense, i)
@@ -212,7 +208,7 @@ func deepSeekMixture(s *stage, layer int, prefix string) feedForward {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing,
-		Router: e.Router, Correction: e.Correction, Stacked: stacked(s, prefix)}
+		Router: e.Router, Correction: e.Correction, Stacked: stacked(s, prefix+"mlp.")}
 	if o.Sigmoid && o.Correction == "" {
 		o.Correction = "gate.e_score_correction_bias"
 		if own := "e_score_correction_bias"; s.Has(prefix + "mlp." + own) { // K-EXAONE

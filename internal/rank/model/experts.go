@@ -105,12 +105,12 @@ func mixture(s *stage, layer int, prefix string) feedForward {
 func sparse(s *stage, prefix string) *layers.Mixture {
 	e := routed(s.cfg)
 	return s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, layers.MixtureOptions{Experts: e.Count,
-		Inner: e.Inner, Routing: e.Routing, Stacked: stacked(s, prefix)})
+		Inner: e.Inner, Routing: e.Routing, Stacked: stacked(s, prefix+"mlp.")})
 }
 
-// stacked says how experts are stored together, nil for apart.
+// stacked says how the experts under a prefix are stored together, nil for apart.
 func stacked(s *stage, prefix string) *layers.Stacked {
-	shape, inner := s.Shape(prefix+"mlp.experts.gate_up_proj"), routed(s.cfg).Inner
+	shape, inner := s.Shape(prefix+"experts.gate_up_proj"), routed(s.cfg).Inner
 	if len(shape) != 3 {
 		return nil
 	}

@@ -45,14 +45,14 @@ func newGemma3(s *stage) (architecture, error) {
 // globalAndLocal are the rotary embedding that Rope describes, and the one of layers with a window:
 // not scaled, with a base of its own.
 func globalAndLocal(s *stage) ([]*layers.Rotary, error) {
-	global, err := oneRotary(s)
-	if err != nil {
-		return nil, err
-	}
-	local := *s.cfg
+	return rotariesOf(s, s.cfg, localRope(s.cfg))
+}
+
+// localRope is a configuration whose rotary embedding is that of layers with a window.
+func localRope(c *Config) *Config {
+	local := *c
 	local.RopeTheta, local.Rope = local.LocalTheta, Rope{Type: "default"}
-	frequencies, scale, err := local.RopeFrequencies()
-	return append(global, s.Rotary(frequencies, scale, s.cfg.MaxPositions)), err
+	return &local
 }
 
 // localLayer is 1 for a layer with a window, else 0.

@@ -217,12 +217,16 @@ func newGemma4(s *stage) (architecture, error) {
 		mlp: func(s *stage, layer int, prefix string) feedForward {
 			return g.feedForward(s, layer, prefix)
 		},
-		end: func(s *stage, layer int, prefix string) layerEnd {
-			e := &gemma4End{stage: s, scalar: s.Scalar(prefix + "layer_scalar")}
-			if inputs != nil {
-				e.input = s.PerLayerInput(inputs, prefix, layer, c.HiddenSize)
+		end: func(s *stage, layer int, prefix string) func(x *layers.Tensor) {
+			scalar := s.Scalar(prefix + "layer_scalar")
+			if inputs == nil {
+				return func(x *layers.Tensor) { s.Multiply(x, scalar) }
 			}
-			return e
+			input := s.PerLayerInput(inputs, prefix, layer, c.HiddenSize)
+			return func(x *layers.Tensor) {
+				input.Add(x)
+				s.Multiply(x, scalar)
+			}
 		},
 		embeddingMultiplier: root,
 		logits:              layers.HeadOptions{Cap: float32(g.LogitCap)},
@@ -238,33 +242,9 @@ func newGemma4(s *stage) (architecture, error) {
 
 // gemma4Rotaries are globalAndLocal of unlike heads.
 func gemma4Rotaries(s *stage) ([]*layers.Rotary, error) {
-	global, local := *s.cfg, *s.cfg
-	global.HeadDim = s.cfg.Family.(*gemma4).Global.Dim
-	local.RopeTheta, local.Rope, local.RotaryDim = local.LocalTheta, Rope{Type: "default"}, 0
-	var list []*layers.Rotary
-	for _, c := range []*Config{&global, &local} {
-		frequencies, scale, err := c.RopeFrequencies()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, s.Rotary(frequencies, scale, c.MaxPositions))
-	}
-	return list, nil
-}
-
-// gemma4End is what follows the feed-forward block of a layer.
-type gemma4End struct {
-	*stage
-	input  *layers.PerLayerInput // nil for none
-	scalar float32
-}
-
-// Forward implements layerEnd.
-func (e *gemma4End) Forward(x *layers.Tensor) {
-	if e.input != nil {
-		e.input.Add(x)
-	}
-	e.Multiply(x, e.scalar)
+	global, local := *s.cfg, localRope(s.cfg)
+	global.HeadDim, local.RotaryDim = s.cfg.Family.(*gemma4).Global.Dim, 0
+	return rotariesOf(s, &global, local)
 }
 
 // feedForward is the feed-forward block of a layer.
@@ -283,14 +263,11 @@ func (g *gemma4) feedForward(s *stage, layer int, prefix string) feedForward {
 		return s.RMSNorm(prefix+module, c.HiddenSize, eps)
 	}
 	o := layers.MixtureOptions{Experts: g.Count, Inner: g.Inner, Routing: g.Routing,
-		Gating: compute.Gating{Activation: compute.GELUTanh},
+		Gating: compute.Gating{Activation: compute.GELUTanh}, Stacked: stacked(s, prefix),
 		Router: "router.proj", Factors: "router.per_expert_scale",
 		RouterReads: s.ScaledRMSNorm(prefix+"router.scale", c.HiddenSize, eps,
 			float32(1/math.Sqrt(float64(c.HiddenSize)))),
 		ExpertsRead: norm("pre_feedforward_layernorm_2")}
-	if s.Has(prefix + "experts.gate_up_proj") {
-		o.Stacked = &layers.Stacked{GateUp: "experts.gate_up_proj", Down: "experts.down_proj"}
-	}
 	s.Own(c.HiddenSize)
 	return &gemma4Mixture{stage: s, dense: dense, experts: s.Mixture(prefix, c.HiddenSize, o),
 		before: norm("pre_feedforward_layernorm"), after: norm("post_feedforward_layernorm_1"),

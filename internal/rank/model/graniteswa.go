@@ -40,17 +40,14 @@ func graniteSWA() *family {
 				o.Sinks = true
 			}
 			bases := own.distinct()
-			opt.rotaries = func(s *stage) (list []*layers.Rotary, err error) {
+			opt.rotaries = func(s *stage) ([]*layers.Rotary, error) {
+				var configs []*Config
 				for _, base := range bases {
 					c := *s.cfg
 					c.RopeTheta = base
-					frequencies, scale, err := c.RopeFrequencies()
-					if err != nil {
-						return nil, err
-					}
-					list = append(list, s.Rotary(frequencies, scale, c.MaxPositions))
+					configs = append(configs, &c)
 				}
-				return list, nil
+				return rotariesOf(s, configs...)
 			}
 			opt.rotaryOf = func(layer int) int { return slices.Index(bases, own.Bases[layer]) }
 			return newDecoder(s, opt)

@@ -102,7 +102,7 @@ func hunYuanMixture(s *stage, _ int, prefix string) feedForward {
 	e := routed(s.cfg)
 	return s.Together(s.Mixture(prefix+"mlp.", s.cfg.HiddenSize, layers.MixtureOptions{
 		Experts: e.Count, Inner: e.Inner, Routing: e.Routing, Router: e.Router,
-		Stacked: stacked(s, prefix)}), s.gated(prefix+"mlp.shared_mlp.", e.Shared))
+		Stacked: stacked(s, prefix+"mlp.")}), s.gated(prefix+"mlp.shared_mlp.", e.Shared))
 }
 
 // hyV3 is HYV3ForCausalLM: Qwen3's attention with DeepSeek's mixture of experts. Defaults:
@@ -151,7 +151,7 @@ func hyMixture(s *stage, layer int, prefix string) feedForward {
 		return s.gated(prefix+"mlp.", c.IntermediateSize)
 	}
 	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing,
-		Router: "router.gate", Correction: "expert_bias", Stacked: stacked(s, prefix)}
+		Router: "router.gate", Correction: "expert_bias", Stacked: stacked(s, prefix+"mlp.")}
 	shared := "mlp.shared_mlp."
 	if s.Has(prefix + "mlp.gate.weight") { // as transformers computes them
 		o.Router, o.Correction, shared = "gate", "e_score_correction_bias", "mlp.shared_experts."

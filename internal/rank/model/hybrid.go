@@ -49,13 +49,9 @@ func (h *hybrid) readSteps(f *checkpoint.Fields, heads string) {
 
 // readTypes reads layer_types: which layers have a mixer, by default all.
 func (h *hybrid) readTypes(f *checkpoint.Fields, c *Config) {
-	types := f.Texts("layer_types")
+	types := textOfLayers(f, c, "layer_types")
 	if types == nil {
 		types = slices.Repeat([]string{"mamba"}, c.Layers)
-	}
-	if len(types) != c.Layers {
-		f.Fail(checkpoint.ErrMalformed, "layer_types", "has %d entries for %d layers", len(types),
-			c.Layers)
 	}
 	for _, kind := range types {
 		switch kind {

@@ -134,13 +134,9 @@ func buildLFM2(s *stage) (architecture, error) {
 						Down: names[2]})
 			}
 			o := layers.MixtureOptions{Experts: y.Count, Inner: y.Inner, Routing: y.Routing,
-				Names: names}
+				Names: names, Stacked: stacked(s, prefix)}
 			if y.corrected {
 				o.Correction = "expert_bias"
-			}
-			if s.Has(prefix + "experts.gate_up_proj") { // as transformers 5 computes them
-				o.Stacked = &layers.Stacked{GateUp: "experts.gate_up_proj",
-					Down: "experts.down_proj"}
 			}
 			return s.Mixture(prefix, c.HiddenSize, o)
 		}})

@@ -17,12 +17,7 @@ func mellum() *family {
 			readBiasedAttention(f, c, d, 128)
 			e := readExperts(f, c, experts{Count: 64, Routing: perToken(8), Inner: 896})
 			e.Normalise = f.Flag("norm_topk_prob", true)
-			types := f.Texts("mlp_layer_types")
-			if types != nil && len(types) != c.Layers {
-				f.Fail(checkpoint.ErrMalformed, "mlp_layer_types", "has %d entries for %d layers",
-					len(types), c.Layers)
-			}
-			for i, kind := range types {
+			for i, kind := range textOfLayers(f, c, "mlp_layer_types") {
 				if kind == "dense" {
 					e.Dense = append(e.Dense, i)
 				}

@@ -112,11 +112,7 @@ func (n *next) readDelta(f *checkpoint.Fields, c *Config) {
 // readStates reads which layers keep a state in the place of keys and values: those that
 // layer_types calls by a name, else those that a rule says.
 func readStates(f *checkpoint.Fields, c *Config, name string, rule func(i int) bool) []bool {
-	types := f.Texts("layer_types")
-	if types != nil && len(types) != c.Layers {
-		f.Fail(checkpoint.ErrMalformed, "layer_types", "has %d entries for %d layers", len(types),
-			c.Layers)
-	}
+	types := textOfLayers(f, c, "layer_types")
 	if f.Err() != nil {
 		return nil
 	}

@@ -6,11 +6,7 @@ import "github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 // window per layer. window is the one in use, 0 for none; sliding tells whether layer i has it
 // where layer_types does not say.
 func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int) bool) {
-	types := f.Texts("layer_types")
-	if types != nil && len(types) != c.Layers {
-		f.Fail(checkpoint.ErrMalformed, "layer_types", "has %d entries for %d layers", len(types),
-			c.Layers)
-	}
+	types := textOfLayers(f, c, "layer_types")
 	if f.Err() != nil {
 		return
 	}
@@ -44,6 +40,15 @@ func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int
 		c.Windows[i] = window
 		c.SlidingWindow = window
 	}
+}
+
+// textOfLayers reads a list of a text for each layer, nil where there is none.
+func textOfLayers(f *checkpoint.Fields, c *Config, key string) []string {
+	list := f.Texts(key)
+	if list != nil && len(list) != c.Layers {
+		f.Fail(checkpoint.ErrMalformed, key, "has %d entries for %d layers", len(list), c.Layers)
+	}
+	return list
 }
 
 // plainWindow reads sliding_window; null and 0 mean none.

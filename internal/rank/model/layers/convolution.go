@@ -40,16 +40,8 @@ func (l *Loader) Convolution(prefix string, layer, in int, o ConvolutionOptions)
 	y.in = l.column(&l.qkv, o.Bias, own.within(own.module, 0, all),
 		own.within(own.module, o.Channels, all), own.within(own.module, 2*o.Channels, all))
 	l.widen(&l.attended, a.Out())
-	stored := l.floats(prefix+"conv.weight", []int{o.Channels, 1, a.Kernel}, own.rowLo*a.Kernel,
-		own.rowHi*a.Kernel)
-	weights := make([]float32, len(stored))
-	for i, w := range stored {
-		channel, j := i/a.Kernel, i%a.Kernel
-		weights[(channel/a.Channels*a.Kernel+j)*a.Channels+channel%a.Channels] = w
-	}
-	if l.scale == nil {
-		a.Weights = l.upload(weights)
-	}
+	a.Weights = l.convolution(prefix+"conv.weight", o.Channels, a.Parts, a.Kernel,
+		channels{a.Channels, func(part int) int { return own.rowLo + part*a.Channels }, 1})
 	if o.Bias {
 		a.Bias = l.vector(prefix+"conv.bias", o.Channels, own.rowLo, own.rowHi)
 	}

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"math"
+	"slices"
 
 	"github.com/eagleray/eagleray/internal/compute"
 )
@@ -52,7 +53,8 @@ func (l *Loader) DeltaNet(prefix string, layer, in int, o DeltaOptions) *DeltaNe
 	y.in = l.column(&l.qkv, false, l.deltaParts(prefix, in, &o)...)
 	l.widen(&l.attended, a.ValueHeads*a.ValueDim)
 	keys, values := o.KeyHeads*a.KeyDim, a.Group()*a.ValueDim
-	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads*a.Channels(), &a.Recurrence,
+	a.Convolution = l.convolution(prefix+"conv1d.weight", o.KeyHeads*a.Channels(), a.KeyHeads,
+		a.Kernel,
 		channels{a.KeyDim, func(h int) int { return (first + h) * a.KeyDim }, 1},
 		channels{a.KeyDim, func(h int) int { return keys + (first+h)*a.KeyDim }, 1},
 		channels{values, func(h int) int { return 2*keys + (first+h)*values }, 1})
@@ -76,16 +78,17 @@ func (l *Loader) decays(prefix string, heads int, a *compute.Recurrence) {
 // deltaParts are the rank's rows of what is projected: queries, keys, values, gates, β and decays.
 func (l *Loader) deltaParts(prefix string, in int, o *DeltaOptions) []part {
 	a := o.args(l.group.Size)
-	first, group := l.group.Rank*a.KeyHeads, a.Group()
-	ba := headPart(prefix+"in_proj_ba", o.KeyHeads, in, group, group).of(first, a.KeyHeads)
-	if !o.Apart && !l.Has(prefix+"in_proj_qkv.weight") {
-		values := group * a.ValueDim
-		qkvz := headPart(prefix+"in_proj_qkvz", o.KeyHeads, in, o.KeyDim, o.KeyDim, values, values)
-		return append(qkvz.of(first, a.KeyHeads), ba...)
+	keys, values, group := o.KeyHeads*o.KeyDim, o.ValueHeads*o.ValueDim, a.Group()
+	k, v := l.columnPart("", keys, in), l.columnPart("", values, in)
+	b := l.columnPart("", o.ValueHeads, in)
+	both := prefix + "in_proj_ba"
+	ba := slices.Concat(b.spread(both, group, 2*group, 0), b.spread(both, group, 2*group, group))
+	if all := prefix + "in_proj_qkvz"; !o.Apart && !l.Has(prefix+"in_proj_qkv.weight") {
+		key, own := o.KeyDim, group*o.ValueDim // of a key head
+		each := 2 * (key + own)
+		return slices.Concat(k.spread(all, key, each, 0), k.spread(all, key, each, key),
+			v.spread(all, own, each, 2*key), v.spread(all, own, each, 2*key+own), ba)
 	}
-	keys, values := o.KeyHeads*o.KeyDim, o.ValueHeads*o.ValueDim
-	k := l.columnPart("", keys, in)
-	v := l.columnPart("", values, in)
 	qkv, total := prefix+"in_proj_qkv", 2*keys+values
 	if o.Apart {
 		ba = []part{l.columnPart(prefix+"in_proj_b", o.ValueHeads, in),
@@ -103,18 +106,22 @@ type channels struct {
 	factor float32
 }
 
-// convolution reads the weights of the channels of the rank's key heads: of each the channels side
-// by side, where the tensor has rows of Kernel weights.
-func (l *Loader) convolution(tensor string, rows int, a *compute.Recurrence,
+// convolution reads the weights of the channels of so many key heads of the rank: of each the
+// channels side by side, where the tensor has rows of kernel weights.
+func (l *Loader) convolution(tensor string, rows, heads, kernel int,
 	list ...channels) compute.Memory {
-	all := make([]float32, a.KeyHeads*a.Kernel*a.Channels())
-	for h := range a.KeyHeads {
-		at := h * a.Kernel * a.Channels()
+	width := 0 // of a key head
+	for _, c := range list {
+		width += c.n
+	}
+	all := make([]float32, heads*kernel*width)
+	for h := range heads {
+		at := h * kernel * width
 		for _, c := range list {
-			lo := c.row(h) * a.Kernel
-			v := l.floats(tensor, []int{rows, 1, a.Kernel}, lo, lo+c.n*a.Kernel)
+			lo := c.row(h) * kernel
+			v := l.floats(tensor, []int{rows, 1, kernel}, lo, lo+c.n*kernel)
 			for i, w := range v {
-				all[at+i%a.Kernel*a.Channels()+i/a.Kernel] = w * c.factor
+				all[at+i%kernel*width+i/kernel] = w * c.factor
 			}
 			at += c.n
 		}

@@ -118,40 +118,6 @@ func (l *Loader) QKV(prefix string, h Heads, in int, opt QKVOptions) *ColumnLine
 	return l.column(&l.qkv, opt.Bias, slices.Concat(queries, keys, values, gates)...)
 }
 
-// headRows is a module whose rows are those of heads, of each head some of one kind after those
-// of another.
-type headRows struct {
-	part
-	widths []int
-}
-
-// headPart is a module of the rows of so many heads, each with those widths side by side.
-func headPart(module string, heads, cols int, widths ...int) headRows {
-	rows := 0
-	for _, w := range widths {
-		rows += heads * w
-	}
-	return headRows{whole(module, rows, cols), widths}
-}
-
-// of is the rows of some heads from the first on, all of one kind before those of the next.
-func (h headRows) of(first, heads int) (list []part) {
-	each, at := 0, 0
-	for _, w := range h.widths {
-		each += w
-	}
-	for _, w := range h.widths {
-		for i := first; i < first+heads; i++ {
-			p := h.part
-			p.rowLo = i*each + at
-			p.rowHi = p.rowLo + w
-			list = append(list, p)
-		}
-		at += w
-	}
-	return list
-}
-
 // spread is the same rows of a part in another module, where every so many of them stand together,
 // behind from rows of their stretch, which is as long as each says.
 func (p part) spread(module string, together, each, from int) (list []part) {

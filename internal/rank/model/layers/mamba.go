@@ -86,7 +86,8 @@ func (l *Loader) Mamba(prefix string, layer, in int, o MambaOptions) *Mamba {
 		{o.State, func(h int) int { return width + each + group(h) }, m[3]},
 		{o.State, func(h int) int { return width + group(h) }, m[2]},
 		{own, func(h int) int { return values.rowLo + h*own }, m[1]}}
-	a.Convolution = l.convolution(prefix+"conv1d.weight", width+2*each, &a.Recurrence, list...)
+	a.Convolution = l.convolution(prefix+"conv1d.weight", width+2*each, a.KeyHeads, a.Kernel,
+		list...)
 	if o.Bias {
 		a.Bias = l.channelBias(prefix+"conv1d.bias", width+2*each, &a.Recurrence, list...)
 	}
