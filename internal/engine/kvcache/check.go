@@ -62,15 +62,17 @@ func (m *Manager) checkSequence(s *Sequence, tokens []int32, refs []int32) error
 			return fmt.Errorf("digest %d is not that of its tokens", i)
 		}
 	}
-	if s.entries > len(s.blocks) {
+	groups := m.Groups.Count()
+	if len(s.blocks)%groups > 0 || s.entries*groups > len(s.blocks) {
 		return fmt.Errorf("%d entries in a table of %d blocks", s.entries, len(s.blocks))
 	}
-	if s.gone > len(s.blocks) || m.Window == 0 && s.gone > 0 {
-		return fmt.Errorf("%d blocks of a table of %d were given up", s.gone, len(s.blocks))
+	if s.gone*groups > len(s.blocks) || m.Window == 0 && s.gone > 0 {
+		return fmt.Errorf("%d parts of a table of %d blocks were given up", s.gone, len(s.blocks))
 	}
 	held := make(map[uint32]bool, len(s.blocks))
 	for i, b := range s.blocks {
-		if i < s.gone {
+		part, group := i/groups, i%groups
+		if group >= m.whole() && part < s.gone {
 			if b != step.NoBlock {
 				return fmt.Errorf("still names block %d at index %d", b, i)
 			}
@@ -85,14 +87,14 @@ func (m *Manager) checkSequence(s *Sequence, tokens []int32, refs []int32) error
 		held[b] = true
 		refs[b]++
 		e := &m.blocks[b]
-		if i >= s.entries {
+		if part >= s.entries {
 			if e.entry || e.refs > 1 {
 				return fmt.Errorf("block %d at index %d is a cache entry, or one of %d sequences, "+
 					"before it is full", b, i, e.refs)
 			}
 			continue
 		}
-		if e.entry && e.hash != s.digests[i] {
+		if e.entry && e.hash != s.digests[part].of(group) {
 			return fmt.Errorf("block %d at index %d is an entry for other tokens", b, i)
 		}
 	}

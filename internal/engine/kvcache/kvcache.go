@@ -14,10 +14,12 @@
 // is so from that plan on (Grow); what comes from elsewhere when it has come (Allocate, then
 // Cache).
 //
-// Where every layer has a window, a sequence needs the blocks only that later positions still read:
-// it gives the others up as it goes on (Slide), and its table has step.NoBlock in their place. They
-// stay entries as any block that is free. A prefix is found again by its last blocks, as many as
-// the position after it reads (vLLM's SlidingWindowManager).
+// Layers may be in several groups, each of which has blocks of its own: then a table lists, for each
+// BlockSize positions, which are a part of the sequence, a block of every group. Of layers with a
+// window a sequence needs the blocks only that later positions still read: it gives the others up
+// as it goes on (Slide), and its table has step.NoBlock in their place. They stay entries as any
+// block that is free. A prefix is found again by all blocks of whole contexts and the last ones of
+// windows, as many as the position after it reads (vLLM's HybridKVCacheCoordinator).
 //
 // Where layers keep a state of a sequence, blocks alone do not let another one go on: its state
 // must have been kept, too (Snapshot). The manager knows the numbers of the places for them.
@@ -26,6 +28,10 @@ package kvcache
 import (
 	"fmt"
 	"math"
+	"sort"
+
+	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // Config sizes a Manager.
@@ -37,9 +43,11 @@ type Config struct {
 	BlockSize int
 	// PrefixCaching lets sequences share full blocks with equal contents and equal past.
 	PrefixCaching bool
-	// Window, if positive, is how many positions back a position is read at most, itself included:
-	// blocks that no later position reads are given up (Slide).
+	// Window, if positive, is how many positions back a position is read at most by layers with a
+	// window, itself included: blocks that no later position reads are given up (Slide).
 	Window int
+	// Groups are those of the layers. One group is of windows if there is a Window.
+	Groups layout.CacheGroups
 	// Snapshots, if positive, is how many states of sequences can be kept: then a sequence goes on
 	// from one only, and a prefix is found as far as one was kept of it (Snapshot).
 	Snapshots int
@@ -48,24 +56,48 @@ type Config struct {
 	Chunk int
 }
 
-// BlocksFor returns the number of blocks that n token positions need.
+// whole is how many groups are of whole contexts, the first ones; the others are of windows.
+func (c *Config) whole() int {
+	if c.Groups.Count() > 1 {
+		return c.Groups.Whole
+	}
+	if c.Window > 0 {
+		return 0
+	}
+	return 1
+}
+
+// parts is how many parts of a table n positions need.
+func (c *Config) parts(n int) int { return (n + c.BlockSize - 1) / c.BlockSize }
+
+// BlocksFor returns the number of entries of a table of n token positions.
 func (c *Config) BlocksFor(n int) int {
 	if c.Blocks == 0 {
 		return 0
 	}
-	return (n + c.BlockSize - 1) / c.BlockSize
+	return c.parts(n) * c.Groups.Count()
 }
 
 // Most returns how many blocks a sequence of n positions holds at most at a time, if it slides.
-func (c *Config) Most(n int) int { return min(c.BlocksFor(n), c.span()) }
+func (c *Config) Most(n int) int {
+	if c.Blocks == 0 {
+		return 0
+	}
+	parts, whole := c.parts(n), c.whole()
+	return whole*parts + (c.Groups.Count()-whole)*min(parts, c.span())
+}
 
-// span is how many blocks lie, at least in part, within a window before a chunk, and the chunk.
+// span is how many blocks of a group lie, at least in part, within a window before a chunk, and the
+// chunk.
 func (c *Config) span() int {
 	if c.Window == 0 {
 		return math.MaxInt
 	}
 	return (c.Window-1+c.Chunk+c.BlockSize-2)/c.BlockSize + 1
 }
+
+// maxGroups is how many groups digests tell apart.
+const maxGroups = 256
 
 // none ends the lists that are threaded through the blocks.
 const none = -1
@@ -116,6 +148,11 @@ func New(c Config) (*Manager, error) {
 	if c.Window < 0 || c.Window > 0 && c.Chunk < 1 {
 		return nil, fmt.Errorf("kvcache: Window is %d and Chunk %d, must not be negative, and "+
 			"with a Window at least 1", c.Window, c.Chunk)
+	}
+	if g := c.Groups; g.Whole < 0 || g.Windowed < 0 || g.Count() > maxGroups ||
+		g.Count() > 1 && (g.Whole == 0 || g.Windowed == 0 || c.Window == 0) {
+		return nil, fmt.Errorf("kvcache: Groups is %v with a Window of %d, must be some of each "+
+			"with a Window, %d at most", g, c.Window, maxGroups)
 	}
 	if c.Snapshots < 0 || c.Snapshots > 0 && c.Window > 0 {
 		return nil, fmt.Errorf("kvcache: Snapshots is %d and Window %d, must not be negative, and "+
@@ -175,12 +212,20 @@ func (m *Manager) Rewind(plan uint64) {
 	}
 }
 
-// First returns the first block of a sequence that positions from pos on read.
+// First returns the first part of a sequence whose blocks of windows positions from pos on read.
 func (c *Config) First(pos int) int {
 	if c.Window == 0 {
 		return 0
 	}
 	return max(0, pos-c.Window+1) / c.BlockSize
+}
+
+// Tokens is how many tokens all blocks hold together, where nothing has left its window.
+func (c *Config) Tokens() int { return c.Blocks / c.Groups.Count() * c.BlockSize }
+
+// Longest returns the greatest length of a sequence that all blocks have room for.
+func (c *Config) Longest() int {
+	return sort.Search(math.MaxInt32, func(n int) bool { return c.Most(n+1) > c.Blocks })
 }
 
 // Ahead returns how many of n positions a sequence has blocks of, which it may hold for as long as
@@ -245,9 +290,13 @@ func (m *Manager) share(i int32) {
 	m.blocks[i].refs++
 }
 
-// drop removes a reference. A block without contents worth keeping is the first to be used again,
-// an entry the last.
-func (m *Manager) drop(i int32) {
+// drop removes a reference of a table, unless that has none. A block without contents worth keeping
+// is the first to be used again, an entry the last.
+func (m *Manager) drop(entry uint32) {
+	if entry == step.NoBlock {
+		return
+	}
+	i := int32(entry)
 	b := &m.blocks[i]
 	b.refs--
 	if b.refs > 0 {

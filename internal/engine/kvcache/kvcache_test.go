@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -47,6 +48,10 @@ func TestNewRefuses(t *testing.T) {
 		{Config{Blocks: 4, BlockSize: 0}, "BlockSize is 0"},
 		{Config{Blocks: 4, BlockSize: 4, Window: -1}, "Window is -1"},
 		{Config{Blocks: 4, BlockSize: 4, Window: 8}, "Window is 8 and Chunk 0"},
+		{Config{Blocks: 4, BlockSize: 4, Groups: layout.CacheGroups{Whole: 1, Windowed: 1}},
+			"1 groups of whole contexts, 1 of windows with a Window of 0"},
+		{Config{Blocks: 4, BlockSize: 4, Window: 4, Chunk: 1,
+			Groups: layout.CacheGroups{Windowed: 2}}, "0 groups of whole contexts, 2 of windows"},
 		{Config{Blocks: 4, BlockSize: 4, Snapshots: -1}, "Snapshots is -1"},
 		{Config{Blocks: 4, BlockSize: 4, Window: 8, Chunk: 1, Snapshots: 2}, "2 and Window 8"},
 	} {
@@ -369,6 +374,95 @@ func TestSlide(t *testing.T) {
 	}
 }
 
+// TestGroups grows a sequence of layers of both kinds: of windows it holds what is read, of whole
+// contexts all. Others find it by both, and a transfer brings what neither has.
+func TestGroups(t *testing.T) {
+	const gone = step.NoBlock
+	c := Config{Blocks: 23, BlockSize: 4, PrefixCaching: true, Window: 9, Chunk: 4,
+		Groups: layout.CacheGroups{Whole: 1, Windowed: 2}}
+	if got := c.Most(40); got != 10+2*4 || c.Most(8) != 6 || c.Longest() != 15*4 ||
+		c.Tokens() != 28 {
+		t.Fatalf("a sequence holds %d blocks, the longest has %d positions, and all %d", got,
+			c.Longest(), c.Tokens())
+	}
+	m, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, toks := NewSequence("", false), tokens(0, 41)
+	if !m.Start(&a, toks[:40], 0, 0) {
+		t.Fatal("no room")
+	}
+	for n := 4; n <= 40; n += 4 {
+		m.Slide(&a, n-4)
+		if !m.Grow(&a, toks, n) {
+			t.Fatalf("no block for position %d of %v", n, a.Blocks())
+		}
+		if err := m.Check([]*Sequence{&a}, [][]int32{toks}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := m.Stats().Used; used != 10+2*3 {
+		t.Errorf("%d blocks in use", used)
+	}
+	m.Release(&a)
+	for _, x := range []struct {
+		name string
+		toks []int32
+		hit  int
+	}{
+		{"all", toks, 40},
+		{"the last block is not full", tokens(0, 39), 36},
+		{"of windows it has gone", tokens(0, 24), 0},
+		{"a beginning that is another", append([]int32{9}, tokens(1, 41)...), 0},
+	} {
+		b := NewSequence("", false)
+		hit := m.Match(&b, x.toks)
+		if hit != x.hit || !m.Start(&b, x.toks, hit, hit) || len(b.Blocks()) != 3*hit/4 {
+			t.Fatalf("%s: hit %d tokens, not %d: %v", x.name, hit, x.hit, b.Blocks())
+		}
+		for i, block := range b.Blocks() {
+			if (block == gone) != (i%3 > 0 && i/3 < (hit-8)/4) {
+				t.Errorf("%s: table %v", x.name, b.Blocks())
+			}
+		}
+		if err := m.Check([]*Sequence{&b}, [][]int32{x.toks}); err != nil {
+			t.Fatal(err)
+		}
+		m.Release(&b)
+	}
+	// Parts up to the eighth come from elsewhere: of windows the last two are read.
+	b := NewSequence("other", false)
+	if !m.Start(&b, toks[:36], 0, 36) || m.Missing(0, 36) != 0 || len(b.Blocks()) != 7*3 {
+		t.Fatalf("table %v", b.Blocks())
+	}
+	if !m.Allocate(&b, m.Ahead(36, 36)) {
+		t.Fatal("no room")
+	}
+	for i, block := range b.Blocks() {
+		if (block == gone) != (i%3 > 0 && i/3 < 7) {
+			t.Fatalf("table %v", b.Blocks())
+		}
+	}
+	m.Cache(&b, toks, 36)
+	if err := m.Check([]*Sequence{&b}, [][]int32{toks}); err != nil {
+		t.Fatal(err)
+	}
+	names, part := m.Digests(&b, toks, 25, 27), m.Digest(&b, toks, 9)
+	if names[0] != NameOf(part, 1) || names[1] != NameOf(part, 2) || names[0] == names[1] {
+		t.Errorf("names %x of %x", names, part)
+	}
+	pinned := m.Pin(&b, 8)
+	m.Release(&b)
+	if used := m.Stats().Used; used != 8+2 {
+		t.Errorf("%d blocks are pinned", used)
+	}
+	m.Release(&pinned)
+	if err := m.Check(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDigest names prompts and salts, with the prefix cache and without.
 func TestDigest(t *testing.T) {
 	seen := map[string]string{}
@@ -463,6 +557,10 @@ func walk(t *testing.T, seed uint64) {
 	c := Config{Blocks: 4 + rng.IntN(20), BlockSize: size, PrefixCaching: true}
 	if seed%2 == 1 {
 		c.Window, c.Chunk = 1+rng.IntN(3*size), 1+rng.IntN(2*size)
+		if seed%4 == 3 {
+			c.Groups = layout.CacheGroups{Whole: 1 + rng.IntN(2), Windowed: 1 + rng.IntN(3)}
+			c.Blocks *= c.Groups.Count()
+		}
 	} else if seed%4 == 0 {
 		c.Snapshots = 1 + rng.IntN(4)
 	}
@@ -470,6 +568,8 @@ func walk(t *testing.T, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	groups := c.Groups.Count()
+	windowed := func(i int) bool { return i%groups >= c.whole() }
 	filled := make([]string, m.Stats().Blocks) // salt and tokens up to the end of the block
 	var live []*walker
 	states := make([]string, c.Snapshots) // of the positions before
@@ -492,13 +592,17 @@ func walk(t *testing.T, seed uint64) {
 			if !m.Start(&w.seq, w.tokens, hit, hit) {
 				break
 			}
-			for i := m.First(hit); i < hit/size; i++ {
-				if got, want := filled[w.seq.Blocks()[i]], w.key(size, i); got != want {
-					t.Fatalf("hit block %d holds %q, want %q", i, got, want)
+			for i, b := range w.seq.Blocks() {
+				if windowed(i) && i/groups < m.First(hit) {
+					continue
+				}
+				if want := w.key(size, groups, i); filled[b] != want {
+					t.Fatalf("hit block %d holds %q, want %q", i, filled[b], want)
 				}
 			}
-			if at := m.State(&w.seq, hit); at >= 0 && states[at] != w.key(size, hit/size-1) {
-				t.Fatalf("state %d is of %q, not of %q", at, states[at], w.key(size, hit/size-1))
+			if at := m.State(&w.seq, hit); at >= 0 && states[at] != w.key(size, 1, hit/size-1) {
+				t.Fatalf("state %d is of %q, not of %q", at, states[at],
+					w.key(size, 1, hit/size-1))
 			} else if at < 0 && hit > 0 && c.Snapshots > 0 {
 				t.Fatalf("no state after %d tokens", hit)
 			}
@@ -516,26 +620,29 @@ func walk(t *testing.T, seed uint64) {
 				m.Slide(&w.seq, w.at)
 			}
 			for i, b := range w.seq.Blocks() { // what a position is about to read
-				if gone := i < m.First(w.at); gone != (b == step.NoBlock) {
+				gone := windowed(i) && i/groups < m.First(w.at)
+				if gone != (b == step.NoBlock) {
 					t.Fatalf("block %d of a sequence at %d is %d", i, w.at, b)
 				}
-				if i < w.at/size && b != step.NoBlock && filled[b] != w.key(size, i) {
-					t.Fatalf("block %d holds %q, not %q", b, filled[b], w.key(size, i))
+				if i/groups < w.at/size && b != step.NoBlock &&
+					filled[b] != w.key(size, groups, i) {
+					t.Fatalf("block %d holds %q, not %q", b, filled[b], w.key(size, groups, i))
 				}
 			}
 			if !m.Grow(&w.seq, w.tokens, to) {
 				break
 			}
-			for i := w.at / size; i < to/size; i++ {
-				filled[w.seq.Blocks()[i]] = w.key(size, i)
+			for i := w.at / size * groups; i < to/size*groups; i++ {
+				filled[w.seq.Blocks()[i]] = w.key(size, groups, i)
 			}
 			w.at = to
 			if to%size == 0 {
 				if at := m.Snapshot(&w.seq, to); at >= 0 {
-					states[at] = w.key(size, to/size-1)
+					states[at] = w.key(size, 1, to/size-1)
 				}
 			}
-			if held := len(w.seq.Blocks()) - w.seq.gone; held > c.Most(to) {
+			held := len(w.seq.Blocks()) - w.seq.gone*(groups-c.whole())
+			if held > c.Most(to) {
 				t.Fatalf("%d blocks held of %d positions, at most %d", held, to, c.Most(to))
 			}
 		case len(live) > 0:
@@ -558,7 +665,10 @@ func walk(t *testing.T, seed uint64) {
 	}
 }
 
-func (w *walker) key(size, i int) string { return fmt.Sprint(w.salt, w.tokens[:(i+1)*size]) }
+// key is what an entry of the table is filled with.
+func (w *walker) key(size, groups, i int) string {
+	return fmt.Sprint(w.salt, i%groups, w.tokens[:(i/groups+1)*size])
+}
 
 func check(m *Manager, live []*walker) error {
 	var seqs []*Sequence

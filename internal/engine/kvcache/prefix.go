@@ -13,6 +13,13 @@ import (
 // tokens.
 type digest [sha256.Size]byte
 
+// of names the block of a group, of those that a part of a sequence has: a sum that differs in a
+// byte is as hard to find as any other.
+func (d digest) of(group int) digest {
+	d[len(d)-1] ^= byte(group)
+	return d
+}
+
 // saltTag keeps the digest of a salt apart from that of a block: a block's input begins with a
 // digest.
 const saltTag = "kvcache salt\x00"
@@ -49,26 +56,29 @@ func (h *hasher) next(d, parent *digest, tokens []int32) {
 	h.sum(d)
 }
 
-// Chain names the blocks of a sequence one after the other, as every Manager does.
+// Chain names the parts of a sequence one after the other, as every Manager does.
 type Chain struct {
 	hasher hasher
 	last   digest
 }
 
-// NewChain begins with the first block of a sequence of a salt (NewSequence).
+// NewChain begins with the first part of a sequence of a salt (NewSequence).
 func NewChain(salt string) *Chain {
 	c := &Chain{hasher: newHasher(0)}
 	c.hasher.root(&c.last, salt)
 	return c
 }
 
-// Next names the next block, which the tokens fill.
+// Next names the next part, which the tokens fill: its block of the first group.
 func (c *Chain) Next(tokens []int32) [sha256.Size]byte {
 	c.hasher.next(&c.last, &c.last, tokens)
 	return c.last
 }
 
-// extend computes the digests of the first n blocks of s that are not known yet.
+// NameOf names the block of a group, of a part that has a name.
+func NameOf(part [sha256.Size]byte, group int) [sha256.Size]byte { return digest(part).of(group) }
+
+// extend computes the digests of the first n parts of s that are not known yet.
 func (m *Manager) extend(s *Sequence, tokens []int32, n int) {
 	if n > len(s.digests) && len(s.digests) == 0 {
 		m.hasher.root(&s.root, s.salt)
@@ -83,7 +93,7 @@ func (m *Manager) extend(s *Sequence, tokens []int32, n int) {
 	}
 }
 
-// Digest names the contents of the first n blocks of a sequence, which the tokens fill, and its
+// Digest names the contents of the first n parts of a sequence, which the tokens fill, and its
 // salt: engines whose blocks have one size agree on it.
 func (m *Manager) Digest(s *Sequence, tokens []int32, n int) [sha256.Size]byte {
 	m.extend(s, tokens, n)
@@ -93,12 +103,13 @@ func (m *Manager) Digest(s *Sequence, tokens []int32, n int) [sha256.Size]byte {
 	return s.digests[n-1]
 }
 
-// Digests names the blocks of a sequence from one to before another, as Digest does each.
+// Digests names the blocks of a table from one entry to before another, which tokens fill.
 func (m *Manager) Digests(s *Sequence, tokens []int32, from, to int) [][sha256.Size]byte {
-	m.extend(s, tokens, to)
+	groups := m.Groups.Count()
+	m.extend(s, tokens, (to+groups-1)/groups)
 	names := make([][sha256.Size]byte, 0, to-from)
-	for _, d := range s.digests[from:to] {
-		names = append(names, d)
+	for i := from; i < to; i++ {
+		names = append(names, s.digests[i/groups].of(i%groups))
 	}
 	return names
 }
@@ -107,11 +118,11 @@ func (m *Manager) bucket(d *digest) uint64 { return binary.LittleEndian.Uint64(d
 
 // lookup finds an entry by digest. Among equal ones it prefers a block that is in use, which costs
 // no free block.
-func (m *Manager) lookup(d *digest) int32 {
+func (m *Manager) lookup(d digest) int32 {
 	found := int32(none)
-	for i := m.buckets[m.bucket(d)]; i != none; i = m.blocks[i].chain {
+	for i := m.buckets[m.bucket(&d)]; i != none; i = m.blocks[i].chain {
 		b := &m.blocks[i]
-		if b.hash != *d {
+		if b.hash != d {
 			continue
 		}
 		if b.refs > 0 {
@@ -125,10 +136,10 @@ func (m *Manager) lookup(d *digest) int32 {
 }
 
 // remember makes block i an entry.
-func (m *Manager) remember(i int32, d *digest) {
+func (m *Manager) remember(i int32, d digest) {
 	b := &m.blocks[i]
-	head := &m.buckets[m.bucket(d)]
-	b.hash, b.plan, b.entry, b.chain = *d, m.plan, true, *head
+	head := &m.buckets[m.bucket(&d)]
+	b.hash, b.plan, b.entry, b.chain = d, m.plan, true, *head
 	*head = i
 	m.entries++
 }

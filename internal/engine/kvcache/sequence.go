@@ -6,7 +6,7 @@ import (
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
-// Sequence is the cache state of one request: its block table and the digests of its full blocks.
+// Sequence is the cache state of one request: its block table and the digests of its full parts.
 // The digests outlive Release, because the tokens of a preempted request do not change.
 type Sequence struct {
 	salt    string
@@ -15,10 +15,11 @@ type Sequence struct {
 	blocks  []uint32
 	root    digest
 	digests []digest
-	// entries is how many leading blocks of the table have been made, or were found as, cache
-	// entries; or were given up.
+	// entries is how many leading parts have blocks that were made, or were found as, cache entries;
+	// or were given up.
 	entries int
-	// gone is how many leading blocks were given up, or never had: NoBlock in the table.
+	// gone is of how many leading parts blocks of windows were given up, or never had: NoBlock in
+	// the table.
 	gone int
 }
 
@@ -26,32 +27,36 @@ type Sequence struct {
 // noRead the sequence finds nothing in the prefix cache but still adds to it.
 func NewSequence(salt string, noRead bool) Sequence { return Sequence{salt: salt, noRead: noRead} }
 
-// Blocks returns the block table, with step.NoBlock where the sequence has none any more. It
-// belongs to the sequence and changes with Start, Grow, Slide and Release.
+// Blocks returns the block table, part by part a block of each group, with step.NoBlock where the
+// sequence has none any more. It belongs to the sequence and changes with Start, Grow, Slide and
+// Release.
 func (s *Sequence) Blocks() []uint32 { return s.blocks }
 
 // Disown makes the sequence one without blocks: what it held belongs to a copy of it.
 func (s *Sequence) Disown() { s.blocks, s.digests, s.entries, s.gone = nil, nil, 0, 0 }
 
-// Entries is how many leading blocks are cache entries, or were given up after they were.
+// Entries is how many leading parts are cache entries, or were given up after they were.
 func (s *Sequence) Entries() int { return s.entries }
 
-// Pin returns another sequence with the first n blocks of one, all of them entries: they keep
-// their contents until it is released, whatever becomes of the first.
+// Pin returns another sequence with the first n parts of one, all of them entries: their blocks
+// keep their contents until it is released, whatever becomes of the first.
 func (m *Manager) Pin(s *Sequence, n int) Sequence {
-	h := Sequence{salt: s.salt, noRead: s.noRead, blocks: slices.Clone(s.blocks[:n]), root: s.root,
-		digests: slices.Clone(s.digests[:n]), entries: n, gone: min(s.gone, n)}
-	for _, b := range h.blocks[h.gone:] {
-		m.share(int32(b))
+	h := Sequence{salt: s.salt, noRead: s.noRead, root: s.root, entries: n, gone: min(s.gone, n),
+		blocks:  slices.Clone(s.blocks[:n*m.Groups.Count()]),
+		digests: slices.Clone(s.digests[:n])}
+	for _, b := range h.blocks {
+		if b != step.NoBlock {
+			m.share(int32(b))
+		}
 	}
 	return h
 }
 
-// Reserve makes room for a table of n blocks, so that growing up to it does not allocate.
+// Reserve makes room for a table of n entries, so that growing up to it does not allocate.
 func (m *Manager) Reserve(s *Sequence, n int) {
 	s.blocks = slices.Grow(s.blocks, max(0, n-len(s.blocks)))
 	if m.PrefixCaching {
-		s.digests = slices.Grow(s.digests, max(0, n-len(s.digests)))
+		s.digests = slices.Grow(s.digests, max(0, n/m.Groups.Count()-len(s.digests)))
 	}
 }
 
@@ -67,29 +72,39 @@ func (m *Manager) Match(s *Sequence, tokens []int32) int {
 	if m.Snapshots > 0 {
 		return m.matchState(s, tokens, n)
 	}
-	if m.Window > 0 {
+	if m.whole() == 0 {
 		m.extend(s, tokens, n)
 	}
-	return m.Longest(n, func(i int) bool {
+	return m.Prefix(n, func(i, group int) bool {
 		m.extend(s, tokens, i+1)
-		return m.lookup(&s.digests[i]) != none
+		return m.lookup(s.digests[i].of(group)) != none
 	}) * m.size
 }
 
-// Longest returns how many of the first n blocks of a sequence are a prefix that others go on from:
-// all that the position after it reads are there, as has tells, which is asked once for each block
-// that counts. With a window the longest is looked for from its end.
-func (c *Config) Longest(n int, has func(i int) bool) int {
-	if c.Window == 0 {
+// Prefix returns how many of the first n parts of a sequence are a prefix that others go on from:
+// all blocks that the position after it reads are there, as has tells of each by its group. Of
+// windows the longest is looked for from its end.
+func (c *Config) Prefix(n int, has func(i, group int) bool) int {
+	whole, groups := c.whole(), c.Groups.Count()
+	all := func(i, from, to int) bool {
+		for from < to && has(i, from) {
+			from++
+		}
+		return from == to
+	}
+	if whole > 0 {
 		i := 0
-		for i < n && has(i) {
+		for i < n && all(i, 0, whole) {
 			i++
 		}
-		return i
+		n = i
+	}
+	if whole == groups {
+		return n
 	}
 	for n > 0 {
 		first, i := c.First(n*c.BlockSize), n-1
-		for i >= first && has(i) {
+		for i >= first && all(i, whole, groups) {
 			i--
 		}
 		if i < first {
@@ -100,6 +115,30 @@ func (c *Config) Longest(n int, has func(i int) bool) int {
 	return 0
 }
 
+// Missing is the first entry of the table of a sequence whose block comes from elsewhere, where its
+// first hit tokens are found, and positions from next on read the others.
+func (c *Config) Missing(hit, next int) int {
+	n := hit / c.BlockSize
+	if c.whole() == 0 {
+		n = max(n, c.First(next))
+	}
+	return n * c.Groups.Count()
+}
+
+// Trim makes the blocks of a table NoBlock that no position from pos on reads, and tells whether all
+// others are there.
+func (c *Config) Trim(blocks []uint32, pos int) bool {
+	whole, groups, first := c.whole(), c.Groups.Count(), c.First(pos)
+	for i, b := range blocks {
+		if i%groups >= whole && i/groups < first {
+			blocks[i] = step.NoBlock
+		} else if b == step.NoBlock {
+			return false
+		}
+	}
+	return true
+}
+
 // Start gives a sequence that holds no blocks those of its first hit tokens (a result of Match with
 // nothing in between) that positions from next on read: next is hit, or more where what is between
 // comes from elsewhere. It refuses, and changes nothing, when the other blocks that all of tokens
@@ -107,23 +146,38 @@ func (c *Config) Longest(n int, has func(i int) bool) int {
 // itself.
 func (m *Manager) Start(s *Sequence, tokens []int32, hit, next int) bool {
 	n, first := hit/m.size, m.First(next)
-	need := min(m.BlocksFor(len(tokens))-max(n, first), m.span()-max(0, n-first))
-	for i := first; i < n; i++ {
-		if m.blocks[m.lookup(&s.digests[i])].refs == 0 {
-			need++
+	parts, whole, groups := 0, m.whole(), m.Groups.Count()
+	if m.Blocks > 0 {
+		parts = m.parts(len(tokens))
+	}
+	need := whole*(parts-n) +
+		(groups-whole)*min(parts-max(n, first), m.span()-max(0, n-first))
+	for i := range n {
+		for g := range groups {
+			if g < whole || i >= first {
+				if m.blocks[m.lookup(s.digests[i].of(g))].refs == 0 {
+					need++
+				}
+			}
 		}
 	}
 	if need > m.free {
 		return false
 	}
 	for i := range max(n, first) {
-		if i < first {
-			s.blocks = append(s.blocks, step.NoBlock)
-			continue
+		for g := range groups {
+			b := uint32(step.NoBlock)
+			switch {
+			case g >= whole && i < first:
+			case i < n:
+				shared := m.lookup(s.digests[i].of(g))
+				m.share(shared)
+				b = uint32(shared)
+			default:
+				b = m.allocate()
+			}
+			s.blocks = append(s.blocks, b)
 		}
-		b := m.lookup(&s.digests[i])
-		m.share(b)
-		s.blocks = append(s.blocks, uint32(b))
 	}
 	s.entries, s.gone = n, first
 	if m.PrefixCaching && !s.noRead && !s.counted {
@@ -165,22 +219,25 @@ func (m *Manager) Allocate(s *Sequence, n int) bool {
 func (m *Manager) Shrink(s *Sequence, n int) {
 	for len(s.blocks) > m.BlocksFor(n) {
 		last := len(s.blocks) - 1
-		m.drop(int32(s.blocks[last]))
+		m.drop(s.blocks[last])
 		s.blocks = s.blocks[:last]
 	}
 }
 
-// Slide gives up the blocks that no position from pos on reads, and tells whether there were any.
-// No plan from the next one on computes an earlier position; what plans so far read is unharmed,
-// because ranks execute plans in order.
+// Slide gives up the blocks of windows that no position from pos on reads, and tells whether there
+// were any. No plan from the next one on computes an earlier position; what plans so far read is
+// unharmed, because ranks execute plans in order.
 func (m *Manager) Slide(s *Sequence, pos int) bool {
 	first := m.First(pos)
 	if first <= s.gone {
 		return false
 	}
+	groups := m.Groups.Count()
 	for i := s.gone; i < first; i++ {
-		m.drop(int32(s.blocks[i]))
-		s.blocks[i] = step.NoBlock
+		for g := m.whole(); g < groups; g++ {
+			m.drop(s.blocks[i*groups+g])
+			s.blocks[i*groups+g] = step.NoBlock
+		}
 	}
 	s.gone = first
 	return true
@@ -194,8 +251,13 @@ func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 		return
 	}
 	m.extend(s, tokens, full)
-	for i := max(s.entries, s.gone); i < full; i++ {
-		m.remember(int32(s.blocks[i]), &s.digests[i])
+	groups := m.Groups.Count()
+	for i := s.entries; i < full; i++ {
+		for g := range groups {
+			if b := s.blocks[i*groups+g]; b != step.NoBlock {
+				m.remember(int32(b), s.digests[i].of(g))
+			}
+		}
 	}
 	s.entries = full
 }
@@ -203,8 +265,8 @@ func (m *Manager) Cache(s *Sequence, tokens []int32, n int) {
 // Release gives all blocks back, the last first, so that of a cached prefix the end is evicted
 // before the beginning, without which it would be of no use.
 func (m *Manager) Release(s *Sequence) {
-	for i := len(s.blocks) - 1; i >= s.gone; i-- {
-		m.drop(int32(s.blocks[i]))
+	for i := len(s.blocks) - 1; i >= 0; i-- {
+		m.drop(s.blocks[i])
 	}
 	s.blocks = s.blocks[:0]
 	s.entries, s.gone = 0, 0

@@ -56,7 +56,7 @@ func (m *Manager) State(s *Sequence, hit int) int {
 func (m *Manager) matchState(s *Sequence, tokens []int32, n int) (hit int) {
 	for i := range n {
 		m.extend(s, tokens, i+1)
-		if m.lookup(&s.digests[i]) == none {
+		if m.lookup(s.digests[i]) == none {
 			break
 		}
 		if at := m.lookupState(&s.digests[i]); at != none && m.snapshots[at].plan < m.plan {

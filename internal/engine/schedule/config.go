@@ -7,6 +7,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -25,9 +26,12 @@ type Config struct {
 	// are a model without a cache, whose prompts are computed in one step: without ChunkedPrefill
 	// and PrefixCaching.
 	BlockSize, Blocks int
-	// Window, if positive, is how many positions back the model reads at most: blocks that have
-	// left it are free again. Then the cache must hold Least blocks only.
+	// Window, if positive, is how many positions back layers with a window read at most: blocks that
+	// have left it are free again. Then the cache must hold Least blocks only.
 	Window int
+	// Groups are those of the layers, each of which has blocks of its own; one group has a window if
+	// there is a Window.
+	Groups layout.CacheGroups
 	// Snapshots, if positive, is how many states of requests can be kept beside those that run, for
 	// models that keep one: a prefix is found as far as one was kept. One is kept of each prompt,
 	// at the last border of blocks before its last token, where a chunk ends therefore; not without
@@ -88,7 +92,7 @@ func (c *Config) chunk() int {
 
 func (c *Config) cache() *kvcache.Config {
 	return &kvcache.Config{Blocks: c.Blocks, BlockSize: c.BlockSize,
-		PrefixCaching: c.PrefixCaching, Window: c.Window, Chunk: c.chunk(),
+		PrefixCaching: c.PrefixCaching, Window: c.Window, Groups: c.Groups, Chunk: c.chunk(),
 		Snapshots: c.Snapshots}
 }
 
@@ -99,6 +103,12 @@ func (c *Config) Least() int {
 	k.Blocks = max(k.Blocks, 1)
 	return k.Most(c.MaxModelLen)
 }
+
+// Tokens is how many tokens the cache holds, where nothing has left its window.
+func (c *Config) Tokens() int { return c.cache().Tokens() }
+
+// Longest is the greatest length of a request that the cache has room for.
+func (c *Config) Longest() int { return c.cache().Longest() }
 
 // validate refuses a configuration under which some request could never finish.
 func (c Config) validate() error {
@@ -127,7 +137,7 @@ func (c Config) validate() error {
 		return fmt.Errorf("schedule: MaxTokens is %d, must be at least MaxSeqs (%d)",
 			c.MaxTokens, c.MaxSeqs)
 	}
-	if most := c.MaxTokens/c.BlockSize + 1; most > step.MaxRowBlocks {
+	if most := (c.MaxTokens/c.BlockSize + 1) * c.Groups.Count(); most > step.MaxRowBlocks {
 		return fmt.Errorf("schedule: a step of %d tokens may bring a request %d blocks of %d "+
 			"tokens, must be at most %d", c.MaxTokens, most, c.BlockSize, step.MaxRowBlocks)
 	}
@@ -163,7 +173,7 @@ func (c Config) validate() error {
 	if need := c.Least(); c.Blocks > 0 && need > c.Blocks {
 		return fmt.Errorf("schedule: Blocks is %d, but one request of MaxModelLen %d needs %d "+
 			"blocks of %d tokens; the cache holds requests of up to %d tokens", c.Blocks,
-			c.MaxModelLen, need, c.BlockSize, c.Blocks*c.BlockSize)
+			c.MaxModelLen, need, c.BlockSize, c.cache().Longest())
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type Store struct {
 	ID    uint64
 	Owner any
 	Place int
-	// Blocks are those of a sequence from its first one on, with step.NoBlock for those that it has
+	// Blocks are a sequence's table from its beginning on, with step.NoBlock for those that it has
 	// given up; Digests are their names.
 	Blocks  []uint32
 	Digests [][sha256.Size]byte
@@ -50,7 +50,7 @@ func SourceOf(digest [sha256.Size]byte) uint64 {
 	return binary.LittleEndian.Uint64(digest[:]) | 1
 }
 
-// store asks for the first n blocks of a running request to be stored, if they are full and known,
+// store asks for the first n parts of a running request to be stored, if they are full and known,
 // unless that was done before, or half the cache is being stored.
 func (s *Scheduler) store(r *Request, n int) {
 	if !s.config.Offload {
@@ -60,16 +60,18 @@ func (s *Scheduler) store(r *Request, n int) {
 		r.invalidated, r.offered = s.invalidated, 0
 	}
 	n = min(n, r.seq.Entries())
-	if n <= r.offered || s.held > 0 && s.held+n > s.config.Blocks/2 {
+	blocks := n * s.config.Groups.Count()
+	if n <= r.offered || s.held > 0 && s.held+blocks > s.config.Blocks/2 {
 		return
 	}
 	r.offered = n
 	s.last++
 	h := &hold{seq: s.cache.Pin(&r.seq, n), tokens: r.tokens[:n*s.config.BlockSize], request: r}
 	s.holds[s.last] = h
-	s.held += n
+	s.held += blocks
 	s.stores = append(s.stores, Store{ID: s.last, Owner: r.Owner, Place: s.config.place,
-		Blocks: slices.Clone(h.seq.Blocks()), Digests: s.cache.Digests(&h.seq, h.tokens, 0, n)})
+		Blocks:  slices.Clone(h.seq.Blocks()),
+		Digests: s.cache.Digests(&h.seq, h.tokens, 0, blocks)})
 }
 
 // Stores appends those that plans, and the ends of requests, have asked for since the last call.
@@ -89,9 +91,11 @@ func (s *Scheduler) Stored(st *Store, n int) {
 		return
 	}
 	s.drop(st.ID)
-	if r, size := h.request, s.config.BlockSize; n > 0 && r.running && n*size > r.Remote {
+	groups := s.config.Groups.Count()
+	parts := n / groups
+	if r, size := h.request, s.config.BlockSize; parts > 0 && r.running && parts*size > r.Remote {
 		// Once it is preempted.
-		r.Source, r.Remote = SourceOf(st.Digests[n-1]), n*size
+		r.Source, r.Remote = SourceOf(st.Digests[(parts-1)*groups]), parts*size
 	}
 }
 

@@ -141,7 +141,7 @@ func (s *Scheduler) advance(t *turn, background bool) {
 func (s *Scheduler) slide(r *Request) {
 	pos := r.computed
 	if r.HandOver {
-		pos = min(pos, s.handedOver(r)*s.config.BlockSize)
+		pos = min(pos, s.handedOver(r))
 	}
 	s.cache.Slide(&r.seq, pos)
 }
@@ -200,7 +200,7 @@ func (s *Scheduler) admit(t *turn, background bool) {
 		s.dequeue(r)
 		s.start(r, hit)
 		t.at++
-		introduce(t.plan, r, hit/s.config.BlockSize)
+		introduce(t.plan, r, s.cache.BlocksFor(hit))
 		if state := s.cache.State(&r.seq, hit); state >= 0 {
 			t.plan.Restore = append(t.plan.Restore, s.snapshot(r, state))
 		}

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
-
-	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // remote is how far the keys and values of a request are that another engine has.
@@ -155,12 +153,10 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 		return true
 	}
 	hit := s.cache.Match(&r.seq, r.tokens)
-	f := Fetch{Key: r.Key, Owner: r.Owner, Place: s.config.place, First: hit / s.config.BlockSize,
-		Plan: s.plans}
-	// The last token is computed for its logits.
-	blocks := min(r.Remote, len(r.tokens)-1) / s.config.BlockSize
-	next := blocks * s.config.BlockSize
-	if r.computesAll() || blocks <= max(f.First, s.cache.First(next)) {
+	f := Fetch{Key: r.Key, Owner: r.Owner, Place: s.config.place, Plan: s.plans}
+	next := s.toFetch(r)
+	blocks := s.cache.BlocksFor(next)
+	if f.First = s.cache.Missing(hit, next); r.computesAll() || blocks <= f.First {
 		r.remote = local
 		s.fetches = append(s.fetches, f)
 		return true
@@ -171,7 +167,7 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 		}
 		hit = s.cache.Match(&r.seq, r.tokens)
 	}
-	f.First = len(r.seq.Blocks())
+	f.First = s.cache.Missing(hit, next)
 	// Start has made sure of the blocks. With those of all its tokens, or of those of its first
 	// plan, a request can always run later.
 	s.cache.Allocate(&r.seq, s.cache.Ahead(next, len(r.tokens)))
@@ -182,6 +178,12 @@ func (s *Scheduler) fetch(t *turn, r *Request) bool {
 	f.Digests = s.cache.Digests(&r.seq, r.tokens, f.First, blocks)
 	s.fetches = append(s.fetches, f)
 	return true
+}
+
+// toFetch is how many leading tokens of a request can be fetched: whole blocks, and never the last
+// token, which is computed for its logits.
+func (s *Scheduler) toFetch(r *Request) int {
+	return min(r.Remote, len(r.tokens)-1) / s.config.BlockSize * s.config.BlockSize
 }
 
 // expected is how many tokens of a request will have come once what others wait for that have its
@@ -216,10 +218,11 @@ func (s *Scheduler) Fetched(key uint64, n int) {
 		return
 	}
 	r := s.fetching[i]
-	all := min(r.Remote, len(r.tokens)-1)/s.config.BlockSize - r.fetchFrom
+	end := s.toFetch(r)
+	all := s.cache.BlocksFor(end) - r.fetchFrom
 	came := n > 0 && !r.stale && (n >= all || s.config.Window == 0)
 	if came {
-		end := (r.fetchFrom + min(n, all)) * s.config.BlockSize
+		end = min(end, (r.fetchFrom+n)/s.config.Groups.Count()*s.config.BlockSize)
 		// With a window those count, too, that need not come since no later position reads them.
 		r.came, r.computed = end-r.computed, end
 		s.cache.Plan(s.plans)
@@ -239,6 +242,9 @@ func (s *Scheduler) Fetched(key uint64, n int) {
 	}
 	clear(s.fetching[len(pending):])
 	s.fetching = pending
+	if s.config.Offload && !came {
+		r.Source, r.Remote = 0, 0 // else it might ask for the same whenever it is preempted
+	}
 }
 
 // computeHere makes a request that fetches, or has fetched, one that waits as any other does,
@@ -266,31 +272,30 @@ func (s *Scheduler) pin(r *Request) *HandOver {
 		return nil
 	}
 	k := &Request{scheduled: scheduled{tokens: r.tokens, seq: r.seq, done: true}}
-	s.cache.Slide(&k.seq, s.handedOver(r)*s.config.BlockSize)
+	s.cache.Slide(&k.seq, s.handedOver(r))
 	r.seq.Disown()
 	s.pinned[r.Key] = k
 	return h
 }
 
-// handedOver is how many leading blocks of a request another engine can go on from.
-func (s *Scheduler) handedOver(r *Request) int { return (r.prompt - 1) / s.config.BlockSize }
+// handedOver is how many leading tokens of a request another engine can go on from.
+func (s *Scheduler) handedOver(r *Request) int {
+	return (r.prompt - 1) / s.config.BlockSize * s.config.BlockSize
+}
 
 // handOver is the blocks that other engines can use of a request, nil for none.
 func (s *Scheduler) handOver(r *Request) *HandOver {
-	n := s.handedOver(r)
-	first := s.cache.First(n * s.config.BlockSize)
-	if n == first {
+	end := s.handedOver(r)
+	n := s.cache.BlocksFor(end)
+	if n == s.cache.Missing(0, end) {
 		return nil
 	}
 	blocks := slices.Clone(r.seq.Blocks()[:n])
-	if blocks[first] == step.NoBlock {
-		return nil // it was needed for the request itself
-	}
-	for i := range first {
-		blocks[i] = step.NoBlock
+	if !s.cache.Trim(blocks, end) {
+		return nil // some were needed for the request itself
 	}
 	return &HandOver{Place: s.config.place, Blocks: blocks,
-		Digest: s.cache.Digest(&r.seq, r.tokens, n), Plan: r.wrote}
+		Digest: s.cache.Digest(&r.seq, r.tokens, end/s.config.BlockSize), Plan: r.wrote}
 }
 
 // Release frees the blocks that are pinned of a request, if there are any.

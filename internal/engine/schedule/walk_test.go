@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
@@ -54,8 +55,8 @@ func (s *Scheduler) check() error {
 				held++
 			}
 		}
-		if most := s.config.cache().Most(len(r.seq.Blocks()) * s.config.BlockSize); held > most &&
-			!r.HandOver {
+		parts := len(r.seq.Blocks()) / s.config.Groups.Count()
+		if most := s.config.cache().Most(parts * s.config.BlockSize); held > most && !r.HandOver {
 			return fmt.Errorf("request %d holds %d blocks, needs %d at most", r.Key, held, most)
 		}
 		slots[r.slot] = true
@@ -155,9 +156,7 @@ func (s *Scheduler) checkTransfers(holds func(*Request, []int32)) error {
 
 // fetchedBlocks is how long the block table of a request is that fetches.
 func (s *Scheduler) fetchedBlocks(r *Request) int {
-	size := s.config.BlockSize
-	next := min(r.Remote, len(r.tokens)-1) / size * size
-	return s.cache.BlocksFor(s.cache.Ahead(next, len(r.tokens)))
+	return s.cache.BlocksFor(s.cache.Ahead(s.toFetch(r), len(r.tokens)))
 }
 
 // client is what a client of the walk knows of its request.
@@ -297,6 +296,9 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	if rng.IntN(2) == 0 {
 		c.Window = 1 + rng.IntN(24)
+		if rng.IntN(2) == 0 {
+			c.Groups = layout.CacheGroups{Whole: 1 + rng.IntN(2), Windowed: 1 + rng.IntN(3)}
+		}
 	} else if rng.IntN(2) == 0 {
 		c.Snapshots = 1 + rng.IntN(5)
 	}
@@ -311,7 +313,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		c.Draft.Model, c.Draft.MaxLen = rng.IntN(3) == 0, 1+rng.IntN(c.MaxModelLen)
 		c.Draft.Head = c.Draft.Model && c.MaxModelLen%2 == 0
 	}
-	c.Blocks = c.Least() + rng.IntN(12)
+	c.Blocks = c.Least() + rng.IntN(12*c.Groups.Count())
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -451,13 +453,15 @@ func (w *walk) find(q *Request) {
 func (w *walk) load(f *Fetch) int {
 	size := w.config.BlockSize
 	for i, d := range f.Digests {
-		if w.stored[d] == nil || w.rng.IntN(50) == 0 {
+		if f.Blocks[i] != step.NoBlock && w.stored[d] == nil || w.rng.IntN(50) == 0 {
 			if i > 0 {
 				w.inPart++
 			}
 			return i
 		}
-		copy(w.worker.memory[int(f.Blocks[i])*size:][:size], w.stored[d])
+		if f.Blocks[i] != step.NoBlock {
+			copy(w.worker.memory[int(f.Blocks[i])*size:][:size], w.stored[d])
+		}
 	}
 	return len(f.Blocks)
 }
@@ -627,14 +631,16 @@ func (w *walk) fetch() {
 		if len(f.Blocks) == 0 {
 			continue
 		}
-		end := (f.First + len(f.Blocks)) * w.config.BlockSize
+		end := (f.First + len(f.Blocks)) / w.worker.groups * w.config.BlockSize
 		if end > c.request.Remote || end >= len(c.request.tokens) || c.request.computesAll() {
 			w.Fatalf("fetch %+v of request %+v", f, c.request)
 		}
 		// What was in the blocks is lost from now on.
 		for _, b := range f.Blocks {
 			for i := range w.config.BlockSize {
-				w.worker.memory[int(b)*w.config.BlockSize+i] = 0xbad
+				if b != step.NoBlock {
+					w.worker.memory[int(b)*w.config.BlockSize+i] = 0xbad
+				}
 			}
 		}
 		w.fetches = append(w.fetches, f)
@@ -708,15 +714,19 @@ func (w *walk) transfer() {
 		}
 		k, q := w.pinned[key], w.clients[key].request
 		h := uint64(0)
-		for i, t := range q.Prompt[:len(k.Blocks)*w.config.BlockSize] {
+		size, groups := w.config.BlockSize, w.worker.groups
+		end := len(k.Blocks) / groups * size
+		for i, t := range q.Prompt[:end] {
 			h = state(h, t)
-			size := w.config.BlockSize
-			if i < w.worker.from(len(k.Blocks)*size) {
-				continue // no row reads it that goes on from there
-			}
-			if b := int(k.Blocks[i/size]); w.worker.memory[b*size+i%size] != h {
-				w.Fatalf("position %d of kept request %d, block %d, holds something else", i, key,
-					b)
+			for g := range groups {
+				if i < w.worker.from(end, g) {
+					continue // no row reads it that goes on from there
+				}
+				b := int(k.Blocks[i/size*groups+g])
+				if w.worker.memory[b*size+i%size] != h+uint64(g) {
+					w.Fatalf("position %d of kept request %d, block %d, holds something else", i,
+						key, b)
+				}
 			}
 		}
 		w.s.Release(key)

@@ -16,10 +16,12 @@ import (
 // the model keeps one of each request, it is the hash of all tokens computed so far.
 type worker struct {
 	blockSize int
-	window    int // of what attention reads, 0 for all
-	memory    []uint64
-	written   []uint64 // the plan that has written each cell
-	slots     map[uint32]*slot
+	// groups are those of the layers, of which whole read all positions, the others those of a
+	// window.
+	groups, whole, window int
+	memory                []uint64
+	written               []uint64 // the plan that has written each cell
+	slots                 map[uint32]*slot
 	// states are those of slots, then snapshots; kept are the plans that wrote them.
 	states, kept []uint64
 	plans        uint64
@@ -45,7 +47,11 @@ type slot struct {
 }
 
 func newWorker(c Config) *worker {
-	return &worker{blockSize: c.BlockSize, window: c.Window,
+	whole := c.Groups.Whole
+	if whole == 0 && c.Window == 0 {
+		whole = 1
+	}
+	return &worker{blockSize: c.BlockSize, window: c.Window, groups: c.Groups.Count(), whole: whole,
 		memory:  make([]uint64, c.Blocks*c.BlockSize),
 		written: make([]uint64, c.Blocks*c.BlockSize), slots: map[uint32]*slot{},
 		states: make([]uint64, c.MaxSeqs+c.Snapshots), kept: make([]uint64, c.MaxSeqs+c.Snapshots),
@@ -83,8 +89,11 @@ func (w *worker) memorise(f Fetch, prompt []int32) {
 	h := uint64(0)
 	for i, t := range prompt {
 		h = state(h, t)
-		if b := i/w.blockSize - f.First; b >= 0 && b < len(f.Blocks) {
-			w.memory[int(f.Blocks[b])*w.blockSize+i%w.blockSize] = h
+		for g := range w.groups {
+			b := i/w.blockSize*w.groups + g - f.First
+			if b >= 0 && b < len(f.Blocks) && f.Blocks[b] != step.NoBlock {
+				w.memory[int(f.Blocks[b])*w.blockSize+i%w.blockSize] = h + uint64(g)
+			}
 		}
 	}
 }
@@ -180,7 +189,7 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 		}
 		w.slots[q.Slot] = &slot{
 			tokens: append([]int32(nil), q.Tokens...), prompt: int(q.PromptLen),
-			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) * w.blockSize,
+			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) / w.groups * w.blockSize,
 			params:     q.Params,
 			constraint: q.Constraint,
 		}
@@ -197,7 +206,7 @@ func (w *worker) write(row step.Row, blocks []uint32, drafts []int32, states boo
 	start, count := int(row.Start), int(row.Count)
 	if wrong := len(s.tokens) - start; s.drafted > 0 && wrong >= 0 && wrong <= s.drafted {
 		s.tokens, s.next = s.tokens[:start], start
-		s.blocks = s.blocks[:(start+w.blockSize-1)/w.blockSize]
+		s.blocks = s.blocks[:(start+w.blockSize-1)/w.blockSize*w.groups]
 	}
 	if start != s.next || count < 1 {
 		return fmt.Errorf("computes %d tokens from %d, was at %d", count, start, s.next)
@@ -229,7 +238,8 @@ func (w *worker) write(row step.Row, blocks []uint32, drafts []int32, states boo
 			len(s.tokens))
 	}
 	s.blocks = append(s.blocks, blocks...)
-	if want := (start + count + w.blockSize - 1) / w.blockSize; len(s.blocks) != want {
+	parts := (start + count + w.blockSize - 1) / w.blockSize
+	if len(s.blocks) != parts*w.groups {
 		return fmt.Errorf("%d positions in %d blocks", start+count, len(s.blocks))
 	}
 	h := uint64(0)
@@ -238,8 +248,11 @@ func (w *worker) write(row step.Row, blocks []uint32, drafts []int32, states boo
 			return fmt.Errorf("goes on at %d from the state of something else", start)
 		}
 		h = state(h, t)
-		if i >= start {
-			w.memory[w.address(s, i)], w.written[w.address(s, i)] = h, w.plans
+		for g := range w.groups {
+			if i >= start {
+				at := w.address(s, i, g)
+				w.memory[at], w.written[at] = h+uint64(g), w.plans
+			}
 		}
 	}
 	w.states[row.Slot], w.kept[row.Slot] = h, w.plans
@@ -247,13 +260,17 @@ func (w *worker) write(row step.Row, blocks []uint32, drafts []int32, states boo
 	return nil
 }
 
-func (w *worker) address(s *slot, i int) int {
-	return int(s.blocks[i/w.blockSize])*w.blockSize + i%w.blockSize
+func (w *worker) block(s *slot, i, group int) uint32 {
+	return s.blocks[i/w.blockSize*w.groups+group]
 }
 
-// from is the first position that the row at pos reads, and any after it.
-func (w *worker) from(pos int) int {
-	if w.window == 0 {
+func (w *worker) address(s *slot, i, group int) int {
+	return int(w.block(s, i, group))*w.blockSize + i%w.blockSize
+}
+
+// from is the first position that layers of a group read for the row at pos, and any after it.
+func (w *worker) from(pos, group int) int {
+	if group < w.whole {
 		return 0
 	}
 	return max(0, pos-w.window+1)
@@ -271,12 +288,15 @@ func (w *worker) attend(p *step.Plan, vocab int) (*step.Result, error) {
 			if at == s.next-s.drafted-1 {
 				known = h
 			}
-			if at < w.from(int(row.Start)) {
-				continue
-			}
-			if s.blocks[at/w.blockSize] == step.NoBlock || w.memory[w.address(s, at)] != h {
-				return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d holds something "+
-					"else", p.ID, id, at, s.blocks[at/w.blockSize])
+			for g := range w.groups {
+				if at < w.from(int(row.Start), g) {
+					continue
+				}
+				b := w.block(s, at, g)
+				if b == step.NoBlock || w.memory[w.address(s, at, g)] != h+uint64(g) {
+					return nil, fmt.Errorf("plan %d: slot %d: position %d, block %d of group %d "+
+						"holds something else", p.ID, id, at, b, g)
+				}
 			}
 		}
 		if s.params.PromptLogprobs != sample.NoLogprobs {
