@@ -492,7 +492,7 @@ func logReady(log *slog.Logger, info *open.Info, url string, took time.Duration)
 		"binding", each(info.Ranks, func(r *queue.Ready) string { return r.Binding }),
 		"isa", each(info.Ranks, func(r *queue.Ready) string { return r.Kernels }),
 		"kv_cache_dtype", info.CacheDType,
-		"kv_cache_tokens", info.Engines*info.Blocks*info.BlockSize,
+		"kv_cache_tokens", info.Engines*info.CacheTokens,
 		"kv_cache_mb", info.CacheBytes>>20,
 		"max_model_len", info.MaxModelLen, "seconds", figure.Seconds(took, 3),
 		"url", url)

@@ -3,6 +3,10 @@ package compute
 import (
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/eagleray/eagleray/internal/link/layout"
 )
 
 // CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps
@@ -37,6 +41,9 @@ type CacheLayer struct {
 	// Window, if positive, says that the row at position p reads the positions p-Window+1 to p
 	// only; 0 is all up to p.
 	Window int `json:"window,omitempty"`
+	// Group is the number of the layer's group, of those that have blocks of their own of the same
+	// positions (layout.CacheGroups).
+	Group int `json:"group,omitempty"`
 }
 
 // String names a layer's kind and sizes, for errors.
@@ -51,6 +58,9 @@ func (l CacheLayer) String() string {
 	if l.Window > 0 {
 		s += fmt.Sprintf(", in a window of %d", l.Window)
 	}
+	if l.Group > 0 {
+		s += fmt.Sprintf(", in group %d", l.Group)
+	}
 	return s
 }
 
@@ -63,8 +73,9 @@ func (l CacheLayer) Check() error {
 		return fmt.Errorf("kv cache of %d heads must have at least 1", l.Heads)
 	case l.Dim < 1 || l.Kind != State && l.Dim%2 != 0:
 		return fmt.Errorf("kv cache head dimension %d is not even and positive", l.Dim)
-	case l.Window < 0:
-		return fmt.Errorf("kv cache window %d is negative", l.Window)
+	case l.Window < 0 || l.Group < 0:
+		return fmt.Errorf("kv cache window %d and group %d: must not be negative", l.Window,
+			l.Group)
 	case l.Kind == KeysValues && l.Values != 0:
 		return fmt.Errorf("kv cache of keys and values has a value dimension %d of its own",
 			l.Values)
@@ -131,13 +142,11 @@ func StateBytes(layers []CacheLayer) (n int) {
 }
 
 // Window is how many positions back the layers read at most, the row's own included: the largest of
-// their windows; 0 is all, which one layer without a window reads. A State reads none.
-func Window(layers []CacheLayer) (most int) {
+// their windows; 0 is all, which one layer without a window reads, unless such are in groups of
+// their own. A State reads none.
+func Window(layers []CacheLayer, groups layout.CacheGroups) (most int) {
 	for _, l := range layers {
-		if l.Kind == State {
-			continue
-		}
-		if l.Window == 0 {
+		if l.Window == 0 && l.Kind != State && groups.Count() == 1 {
 			return 0
 		}
 		most = max(most, l.Window)
@@ -154,7 +163,7 @@ type CacheScales struct{ Keys, Values []float32 }
 type CacheShape struct {
 	// Layers is what each layer of the rank keeps.
 	Layers []CacheLayer
-	// Blocks is the number of blocks of each layer.
+	// Blocks is the number of blocks, each of the layers of one group.
 	Blocks int
 	// BlockSize is the number of positions of a block, a multiple of CacheTile.
 	BlockSize int
@@ -175,13 +184,14 @@ func (c CacheShape) Check() error {
 	case c.DType >= dtypes:
 		return fmt.Errorf("kv cache element %v is not bfloat16, float16, float32, int8 or fp8_e4m3",
 			c.DType)
-	case c.Blocks > math.MaxInt32/c.BlockSize:
-		return fmt.Errorf("kv cache of %d blocks of %d positions: slots do not fit int32",
-			c.Blocks, c.BlockSize)
 	}
 	for i, l := range c.Layers {
 		if err := l.Check(); err != nil {
 			return fmt.Errorf("layer %d: %w", i, err)
+		}
+		if c.Blocks > math.MaxInt32/c.BlockSize/c.Factor(l.Group) {
+			return fmt.Errorf("layer %d: kv cache of %d blocks of %d positions: slots do not fit "+
+				"int32", i, c.Blocks, c.BlockSize)
 		}
 		if l.Kind == State && c.States < 1 {
 			return fmt.Errorf("layer %d: %v is kept of %d requests: must be at least 1", i, l,
@@ -191,11 +201,148 @@ func (c CacheShape) Check() error {
 	return nil
 }
 
-// BytesPerBlock is the memory that one block takes in all layers together.
+// BytesPerBlock is the memory that one block takes, in all layers of a group together. Of several
+// groups blocks have one size: a multiple of what each layer has of it.
 func (c CacheShape) BytesPerBlock() int {
-	n := 0
-	for _, l := range c.Layers {
-		n += l.Bytes(c.BlockSize, c.DType)
+	sums, multiple := make([]int, 0, 16), 1
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		for len(sums) <= l.Group {
+			sums = append(sums, 0)
+		}
+		if n := l.Bytes(c.BlockSize, c.DType); n > 0 {
+			sums[l.Group] += n
+			multiple = leastCommonMultiple(multiple, n)
+		}
 	}
-	return n
+	switch len(sums) {
+	case 0:
+		return 0
+	case 1:
+		return sums[0]
+	}
+	return (slices.Max(sums) + multiple - 1) / multiple * multiple
 }
+
+func leastCommonMultiple(a, b int) int {
+	x, y := a, b
+	for y > 0 {
+		x, y = y, x%y
+	}
+	return a / x * b
+}
+
+// grouped says whether there are several groups.
+func (c CacheShape) grouped() bool {
+	return slices.ContainsFunc(c.Layers, func(l CacheLayer) bool { return l.Group > 0 })
+}
+
+// Factor is how many blocks of a layer of the group would fit into a block: block b is the layer's
+// own block b·Factor. So layers of several groups share one memory, and each finds what it keeps in
+// it as it does in one of its own. All layers of a group keep as much. A group that has no layer
+// here has 1.
+func (c CacheShape) Factor(group int) int {
+	if !c.grouped() {
+		return 1
+	}
+	for i := range c.Layers {
+		if l := &c.Layers[i]; l.Group == group {
+			return c.BytesPerBlock() / l.Bytes(c.BlockSize, c.DType)
+		}
+	}
+	return 1
+}
+
+// LayerPlace is where a cache has what a layer keeps: Blocks of its own, one after the other, from a
+// byte on.
+type LayerPlace struct{ At, Blocks int }
+
+// Lay places the layers in a memory of size bytes. Those of one group follow each other, each with
+// all of its blocks, or states, from a multiple of align on. Those of several begin side by side in
+// the first block, and have theirs a block apart.
+func (c CacheShape) Lay(align int) (places []LayerPlace, size int, err error) {
+	places = make([]LayerPlace, len(c.Layers))
+	add := func(i, count, each int) {
+		over, bytes := bits.Mul64(uint64(count), uint64(each))
+		if over != 0 || bytes > uint64(math.MaxInt-align-size) {
+			err = fmt.Errorf("kv cache of %d blocks of %d positions, layer %d of %v, does not fit "+
+				"the address space", c.Blocks, c.BlockSize, i, c.Layers[i])
+			return
+		}
+		size = (size + int(bytes) + align - 1) / align * align
+	}
+	if c.grouped() {
+		var used [math.MaxUint8 + 1]int
+		for i, l := range c.Layers {
+			places[i] = LayerPlace{used[l.Group], (c.Blocks-1)*c.Factor(l.Group) + 1}
+			used[l.Group] += l.Bytes(c.BlockSize, c.DType)
+		}
+		add(0, c.Blocks, c.BytesPerBlock())
+		return places, size, err
+	}
+	for i, l := range c.Layers {
+		places[i] = LayerPlace{size, c.Blocks}
+		if l.Kind == State {
+			add(i, c.States, l.StateBytes())
+		} else {
+			add(i, c.Blocks, l.Bytes(c.BlockSize, c.DType))
+		}
+	}
+	return places, size, err
+}
+
+// GroupsOf chooses the groups that a model's layers are in which serves contexts of so many
+// positions: those that waste least, or one where layers with windows would save too little. Layers
+// that keep a state are in one group with all others.
+func GroupsOf(layers []CacheLayer, positions, blockSize int, dtype DType) layout.CacheGroups {
+	var of [2]struct{ layers, bytes int }
+	one, window := layout.CacheGroups{}, 0
+	for _, l := range layers {
+		k := &of[0]
+		if l.Window > 0 {
+			k, window = &of[1], max(window, l.Window)
+		}
+		n := l.Bytes(blockSize, dtype)
+		if l.Kind == State || k.layers > 0 && k.bytes != n {
+			return one
+		}
+		k.layers, k.bytes = k.layers+1, n
+	}
+	whole, windowed := &of[0], &of[1]
+	if whole.layers == 0 || windowed.layers == 0 {
+		return one
+	}
+	multiple := leastCommonMultiple(whole.bytes, windowed.bytes)
+	if multiple > max(whole.bytes, windowed.bytes) {
+		return one
+	}
+	best, least := one, math.Inf(1)
+	block := 0
+	for a := 1; a <= whole.layers; a++ {
+		for b := 1; b <= windowed.layers && a+b <= mostGroups; b++ {
+			n := max((whole.layers+a-1)/a*whole.bytes, (windowed.layers+b-1)/b*windowed.bytes)
+			n = (n + multiple - 1) / multiple * multiple
+			cost := float64(a*n) / float64(whole.layers*whole.bytes) *
+				float64(b*n) / float64(windowed.layers*windowed.bytes) *
+				(1 + groupCost*float64(a+b))
+			if cost < least {
+				best, least, block = layout.CacheGroups{Whole: a, Windowed: b}, cost, n
+			}
+		}
+	}
+	parts := func(n int) int { return (n + blockSize - 1) / blockSize }
+	all := parts(positions)
+	grouped := (best.Whole*all + best.Windowed*min(all, parts(window)+1)) * block
+	if ungrouped := all * (whole.layers*whole.bytes + windowed.layers*windowed.bytes); grouped*
+		10 > ungrouped*9 {
+		return one
+	}
+	return best
+}
+
+// mostGroups bounds what tables of blocks take. A group more is worth it that saves groupCost of the
+// cache.
+const (
+	mostGroups = 16
+	groupCost  = 0.02
+)

@@ -146,6 +146,9 @@ type XIELU struct{ Above, Below, Beta, Eps float32 }
 type Batch struct {
 	// Tokens is the input token of each row.
 	Tokens []int32
+	// Groups is how many groups the layers of the cache are in; 0 is 1. Slots, Tables and
+	// Split.Slots are of each group in turn.
+	Groups int
 	// Slots is where the key and value of each row go: block·BlockSize + offset.
 	Slots []int32
 	// Position is the absolute position of each row in its sequence; the row attends to positions 0
@@ -204,3 +207,13 @@ type Split struct {
 
 // Rows is the number of rows.
 func (b *Batch) Rows() int { return len(b.Position) }
+
+// SlotsOf, SharedSlotsOf and TablesOf are the Slots, Split.Slots and Tables of a group.
+func (b *Batch) SlotsOf(group int) []int32       { return ofGroup(b, b.Slots, group) }
+func (b *Batch) SharedSlotsOf(group int) []int32 { return ofGroup(b, b.Split.Slots, group) }
+func (b *Batch) TablesOf(group int) [][]int32    { return ofGroup(b, b.Tables, group) }
+
+func ofGroup[E any](b *Batch, list []E, group int) []E {
+	n := len(list) / max(1, b.Groups)
+	return list[group*n : (group+1)*n]
+}

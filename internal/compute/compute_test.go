@@ -3,6 +3,8 @@ package compute
 import (
 	"strings"
 	"testing"
+
+	"github.com/eagleray/eagleray/internal/link/layout"
 )
 
 func TestBytesPerBlock(t *testing.T) {
@@ -58,7 +60,7 @@ func TestWindow(t *testing.T) {
 		for _, n := range c.windows {
 			layers = append(layers, CacheLayer{Heads: 1, Dim: 2, Window: n})
 		}
-		if got := Window(layers); got != c.want {
+		if got := Window(layers, layout.CacheGroups{}); got != c.want {
 			t.Errorf("layers with windows of %v read %d positions, not %d", c.windows, got, c.want)
 		}
 	}

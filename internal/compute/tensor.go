@@ -155,6 +155,8 @@ type Cache interface {
 	// has returned the device is done with the spans.
 	Read(spans iter.Seq[Span], f func(b []byte) error) error
 	Fill(spans iter.Seq[Span], f func(b []byte) error) error
+	// Group is the group of a layer, by which it finds its part of a Batch.
+	Group(layer int) int
 	// CopyState makes the states that layers have in one place those that they have in another.
 	CopyState(to, from int)
 	// Free gives the memory back. The cache may not be used afterwards; a second call does nothing.

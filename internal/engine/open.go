@@ -97,7 +97,7 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	planned := b.Info.Blocks
+	blocks, planned := b.Info.Blocks, b.Info.CacheTokens
 	ranks, err := b.Supervisor()
 	if err != nil {
 		return nil, err
@@ -106,9 +106,9 @@ func (o *Opener) open(b *groups.Launch) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.Info.Blocks != planned {
+	if b.Info.Blocks != blocks {
 		b.Log.Info("the KV cache is smaller than planned: a host has no room for more", "tokens",
-			b.Info.Blocks*b.Info.BlockSize, "planned", planned*b.Info.BlockSize)
+			b.Info.CacheTokens, "planned", planned)
 		if sched, err = newPlaces(b); err != nil {
 			return nil, errors.Join(err, ranks.Stop(context.WithoutCancel(b.Context)))
 		}

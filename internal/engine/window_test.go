@@ -121,10 +121,20 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 }
 
 // TestWindowedCache generates far beyond the window of all layers in a cache that holds little more
-// than it, and wants what the model says with room for everything: one request in the least cache,
-// then several at once that preempt each other, and one that finds its prompt again.
+// than it, and beyond that of some in one that holds little more beside all of the others. It wants
+// what the model says with room for everything: one request in the least cache, then several at
+// once that preempt each other, and one that finds its prompt again.
 func TestWindowedCache(t *testing.T) {
-	dir := windowed(t)
+	t.Run("all", func(t *testing.T) {
+		testWindowedCache(t, windowed(t), (63+32+14)/16+1)
+	})
+	t.Run("some", func(t *testing.T) {
+		// Two layers read all of 512 positions, three a window of 24.
+		testWindowedCache(t, "../../testdata/models/gemma2-tiny", 2*512/16+3*((23+32+14)/16+1))
+	})
+}
+
+func testWindowedCache(t *testing.T, dir string, least int) {
 	prompt := func(seed, n int) (p []int32) {
 		for i := range n {
 			p = append(p, int32(3+(i*i+seed*37+i*seed)%400))
@@ -136,7 +146,6 @@ func TestWindowedCache(t *testing.T) {
 	for i := range wants {
 		wants[i] = alone(t, dir, prompt(i, 20+60*i), length)
 	}
-	least := (63+32+14)/16 + 1
 	for _, blocks := range []int{least, least + 5} {
 		for _, ranks := range []int{1, 2} {
 			t.Run(fmt.Sprintf("blocks=%d/pp=%d", blocks, ranks), func(t *testing.T) {

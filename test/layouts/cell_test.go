@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
 	"github.com/eagleray/eagleray/internal/rank/model"
@@ -201,15 +202,31 @@ func (c cell) config(m *modelUnderTest) config.Config {
 	cfg.Cache.PrefixCaching, cfg.Cache.BlockSize = c.Cache != "off", c.Block
 	// One request of the greatest length must fit. With a few blocks more others run beside it, and
 	// are preempted as outputs grow.
-	one := (m.maxLen + c.Block - 1) / c.Block
-	if m.window > 0 && c.Chunk > 0 {
-		one = min(one, (m.window-1+s.MaxNumBatchedTokens+c.Block-2)/c.Block+1)
-	}
+	one := m.least(&cfg)
 	cfg.Cache.Blocks = one + 2
 	if !c.Tight {
 		cfg.Cache.Blocks = (s.MaxNumSeqs + 1) * one
 	}
 	return cfg
+}
+
+// least is how many blocks of KV cache one request of the greatest length needs.
+func (m *modelUnderTest) least(cfg *config.Config) int {
+	s := &cfg.Schedule
+	c := schedule.Config{MaxSeqs: s.MaxNumSeqs, MaxTokens: s.MaxNumBatchedTokens,
+		MaxModelLen: m.maxLen, BlockSize: cfg.Cache.BlockSize, ChunkedPrefill: s.ChunkedPrefill,
+		Stages: cfg.Parallel.PipelineParallelSize}
+	if !s.ChunkedPrefill {
+		c.MaxTokens = max(c.MaxTokens, m.maxLen)
+	}
+	dtype := compute.BFloat16 // others have as many blocks
+	layers := m.caches()
+	switch cfg.Speculative.Method {
+	case "", config.Ngram, config.Suffix:
+		c.Groups = compute.GroupsOf(layers, m.maxLen, cfg.Cache.BlockSize, dtype)
+	}
+	c.Window = compute.Window(layers, c.Groups)
+	return c.Least()
 }
 
 // predictor is the folder of the model with a layer more, which predicts a token more, or that of a
@@ -241,12 +258,20 @@ var extended struct {
 
 // windowed says that all layers have a window.
 func (m *modelUnderTest) windowed() bool {
+	return compute.Window(m.caches(), layout.CacheGroups{}) > 0
+}
+
+// caches are what the layers keep; nil where opening the model will say what is wrong with it.
+func (m *modelUnderTest) caches() []compute.CacheLayer {
 	raw, err := os.ReadFile(filepath.Join(m.path(), "config.json"))
 	if err != nil {
-		return false // which opening it will say
+		return nil
 	}
 	cfg, err := model.ReadConfig(raw)
-	return err == nil && compute.Window(cfg.Cache()) > 0
+	if err != nil {
+		return nil
+	}
+	return cfg.Cache()
 }
 
 // draft is the folder of a draft model of the same vocabulary: the model itself, or another one.

@@ -21,8 +21,6 @@ type modelUnderTest struct {
 	vocab  int32
 	// maxLen is --max-model-len, in tokens.
 	maxLen int
-	// window is that of all layers, 0 where one of them has none.
-	window int
 	// states says that layers keep a state of each request.
 	states bool
 	// predicts says that the family has a layer that predicts a token more, eagle that tests make a
@@ -57,7 +55,7 @@ var models = []modelUnderTest{
 	{folder: "models/opt-tiny", vocab: 1024, maxLen: 176},
 	{folder: "models/gemma2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gemma3-tiny", vocab: 512, maxLen: 176},
-	{folder: "models/phi3-tiny", vocab: 512, maxLen: 176, window: 47},
+	{folder: "models/phi3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/mixtral-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/qwen2moe-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/granite-tiny", vocab: 512, maxLen: 176},
@@ -66,7 +64,7 @@ var models = []modelUnderTest{
 	{folder: "models/smollm3-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/glm4-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/glm4moe-tiny", vocab: 512, maxLen: 176, predicts: true},
-	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176, window: 40},
+	{folder: "models/starcoder2-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gptneox-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gpt-oss-tiny", vocab: 512, maxLen: 176},
 	{folder: "models/gpt-oss-mxfp4-tiny", vocab: 512, maxLen: 176},

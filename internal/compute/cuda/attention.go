@@ -8,7 +8,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 )
 
-// cache is a KV cache in the device's memory: of each layer the blocks, one after the other, each
+// cache is a KV cache in the device's memory: layers as CacheShape.Lay has them, a block of one
 // [key, value][head][position][dimension], of codes with the scales of its positions behind each
 // head; of a layer of states those.
 type cache struct {
@@ -32,15 +32,15 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	}
 	c := &cache{d: d, shape: shape, layers: make([]driver.Ptr, len(shape.Layers)),
 		given: map[*float32]compute.Memory{}}
-	size := 0
+	places, size, err := shape.Lay(ringAlign)
+	if err != nil {
+		return nil, err
+	}
 	for i, l := range shape.Layers {
 		if l.Vectors() > 0 && l.ValueDim() > mostValues {
 			return nil, fmt.Errorf("layer %d: %v: a GPU computes values of %d dimensions at most",
 				i, l, mostValues)
 		}
-		c.layers[i] = driver.Ptr(size)
-		size += l.Bytes(shape.BlockSize, shape.DType)*shape.Blocks + l.StateBytes()*shape.States
-		size = (size + ringAlign - 1) / ringAlign * ringAlign
 	}
 	d.reclaim()
 	c.memory = d.alloc(size, "the KV cache")
@@ -48,11 +48,14 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 		return nil, d.err
 	}
 	for i := range c.layers {
-		c.layers[i] += c.memory
+		c.layers[i] = c.memory + driver.Ptr(places[i].At)
 	}
-	c.mapLayers()
+	c.mapLayers(places)
 	return c, d.err
 }
+
+// Group implements compute.Cache.
+func (c *cache) Group(layer int) int { return c.shape.Layers[layer].Group }
 
 // CopyState implements compute.Cache.
 func (c *cache) CopyState(to, from int) {
@@ -174,7 +177,8 @@ func (d *Device) Attention(c compute.Cache, layer int, b *compute.Batch,
 		return
 	}
 	d.attend(y, layer, args, dst, q, places{positions: d.integers(b.Position),
-		sequences: d.integers(b.Seq), tables: s.tables, stride: s.shape.table, last: s.last})
+		sequences: d.integers(b.Seq), tables: s.tablesOf(b, l.Group), stride: s.shape.table,
+		last: s.last})
 }
 
 // places are where the rows of a batch are, and the blocks of their sequences.

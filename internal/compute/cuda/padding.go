@@ -26,8 +26,9 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 		fill = max(fill, room)
 	}
 	more := fill - rows
+	groups := max(1, b.Groups)
 	if rows == 0 || more == 0 || d.graphs.off || !d.enqueues() ||
-		len(b.Tables) != rows || len(b.Tokens) != rows || len(b.Slots) != rows ||
+		len(b.Tables) != groups*rows || len(b.Tokens) != rows || len(b.Slots) != groups*rows ||
 		len(b.States) != rows || len(b.Types) > 0 || b.Split.Share > 0 {
 		return b
 	}
@@ -41,14 +42,26 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 		}
 	}
 	p := &d.padded
-	extend := func(to *[]int32, list []int32, value int32) {
-		*to = append((*to)[:0], list...)
+	add := func(to *[]int32, list []int32, value int32) {
+		*to = append(*to, list...)
 		for range more {
 			*to = append(*to, value)
 		}
 	}
+	extend := func(to *[]int32, list []int32, value int32) {
+		*to = (*to)[:0]
+		add(to, list, value)
+	}
 	extend(&p.Tokens, b.Tokens, b.Tokens[least])
-	extend(&p.Slots, b.Slots, -1)
+	p.Groups, p.Slots, p.Tables = b.Groups, p.Slots[:0], p.Tables[:0]
+	for g := range groups {
+		add(&p.Slots, b.SlotsOf(g), -1)
+		tables := b.TablesOf(g)
+		p.Tables = append(p.Tables, tables...)
+		for range more {
+			p.Tables = append(p.Tables, tables[least])
+		}
+	}
 	extend(&p.Position, b.Position, b.Position[least])
 	extend(&p.States, b.States, -1)
 	p.Adapters, p.Kept, p.Turn = b.Adapters, p.Kept[:0], b.Turn
@@ -57,10 +70,9 @@ func (d *Device) Pad(b *compute.Batch) *compute.Batch {
 		extend(&p.Kept, b.Kept, -1)
 	}
 	d.filled = more
-	p.Seq, p.Tables = append(p.Seq[:0], b.Seq...), append(p.Tables[:0], b.Tables...)
+	p.Seq = append(p.Seq[:0], b.Seq...)
 	for i := range more {
 		p.Seq = append(p.Seq, int32(rows+i))
-		p.Tables = append(p.Tables, b.Tables[least])
 	}
 	return p
 }

@@ -239,14 +239,22 @@ func (s *step) layOut(b *compute.Batch, parts *[lists][]int32, padding int) {
 	s.shape = y
 }
 
+// tablesOf is where the device has the tables of a group of the batch at hand.
+func (s *step) tablesOf(b *compute.Batch, group int) driver.Ptr {
+	return s.tables + driver.Ptr(4*group*len(b.TablesOf(group))*s.shape.table)
+}
+
 // integers are where the device has integers: those of the batch are there, others are sent.
 func (d *Device) integers(list []int32) driver.Ptr {
 	if len(list) == 0 {
 		return 0
 	}
 	for i := range d.step.sent {
-		if s := &d.step.sent[i]; s.host == &list[0] && s.n >= len(list) {
-			return s.at
+		s := &d.step.sent[i]
+		// A part of what was sent: of what lies before it, too, this is more than there are.
+		skipped := (uintptr(unsafe.Pointer(&list[0])) - uintptr(unsafe.Pointer(s.host))) / 4
+		if skipped <= uintptr(s.n) && int(skipped)+len(list) <= s.n {
+			return s.at + driver.Ptr(4*skipped)
 		}
 	}
 	d.graphs.unfit = true

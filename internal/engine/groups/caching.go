@@ -6,6 +6,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/group/executor"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
+	"github.com/eagleray/eagleray/internal/rank/model"
 )
 
 // Caching is a group of ranks and what their KV caches hold.
@@ -17,7 +18,8 @@ type Caching struct {
 // CacheShape describes the KV caches of the engine's groups, whatever their layout and weights.
 func (b *Launch) CacheShape() kvtransfer.Shape {
 	return kvtransfer.Shape{DType: b.Info.DType, CacheDType: b.Info.CacheDType,
-		BlockSize: b.Info.BlockSize, Cache: b.Model.Cache()}
+		BlockSize: b.Info.BlockSize,
+		Cache:     model.GroupedLayers(b.Model, 0, b.Model.Layers, 1, b.Groups)}
 }
 
 // Caching describes a group that computes with a model and weights of a name.

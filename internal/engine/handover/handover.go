@@ -194,8 +194,9 @@ func (x *Exchange) Publish(key uint64, h *schedule.HandOver) *kvtransfer.Ticket 
 	}
 	at := &x.first[h.Place]
 	k := &kvtransfer.Ticket{DoRemotePrefill: true, EngineID: x.id, Secret: p.hold.Secret,
-		BlockIDs: present(h.Blocks), Tokens: len(h.Blocks) * x.shape.BlockSize, Host: at.Host,
-		Port: at.Port, Fingerprint: at.Fingerprint, Local: at.Local,
+		BlockIDs: present(h.Blocks), Host: at.Host, Port: at.Port,
+		Tokens:      len(h.Blocks) / x.shape.Groups() * x.shape.BlockSize,
+		Fingerprint: at.Fingerprint, Local: at.Local,
 		TPSize: x.shape.Layout.Sizes().TP}
 	k.RequestID = k.Secret.Name()
 	if x.token != nil {

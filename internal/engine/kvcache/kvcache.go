@@ -220,9 +220,6 @@ func (c *Config) First(pos int) int {
 	return max(0, pos-c.Window+1) / c.BlockSize
 }
 
-// Tokens is how many tokens all blocks hold together, where nothing has left its window.
-func (c *Config) Tokens() int { return c.Blocks / c.Groups.Count() * c.BlockSize }
-
 // Longest returns the greatest length of a sequence that all blocks have room for.
 func (c *Config) Longest() int {
 	return sort.Search(math.MaxInt32, func(n int) bool { return c.Most(n+1) > c.Blocks })

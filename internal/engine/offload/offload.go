@@ -96,7 +96,7 @@ func New(b *groups.Launch, o Options) (*Tier, error) {
 	}
 	s := b.Scheduling()
 	t := &Tier{opt: o, dir: c.Dir, bytes: c.Bytes(), patience: b.Config.Queue.StepTimeout,
-		cache:   kvcache.Config{BlockSize: s.BlockSize, Window: s.Window},
+		cache:   kvcache.Config{BlockSize: s.BlockSize, Window: s.Window, Groups: s.Groups},
 		looking: offload.Patience{Limit: lookFor}}
 	var err error
 	if t.dir != "" {
@@ -235,7 +235,9 @@ func (t *Tier) Find(q *schedule.Request) {
 	if v.has != nil {
 		most := n
 		err := t.looking.Run(func() error {
-			n = t.cache.Longest(most, func(i int) bool { return v.has(name(i)) })
+			n = t.cache.Prefix(most, func(i, group int) bool {
+				return v.has(kvcache.NameOf(name(i), group))
+			})
 			return nil
 		})
 		if err != nil && err != offload.ErrAside {

@@ -41,9 +41,11 @@ type Info struct {
 	// Engines is how many engines of this server serve the model, First the number of the first of
 	// them among those of all servers: others have the rest.
 	Engines, First int
-	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size.
+	// Blocks and BlockSize are the KV cache of each rank, CacheBytes its size, CacheTokens how many
+	// tokens it holds of sequences of MaxModelLen.
 	Blocks, BlockSize int
 	CacheBytes        int64
+	CacheTokens       int
 	// Layout is how the ranks of an engine divide the model, StageLayers how many of its layers
 	// each stage has.
 	Layout      layout.Layout

@@ -46,7 +46,7 @@ func (s *Spec) RankInit() (queue.Init, error) {
 		Eager: p.Eager, Fast: p.CUDAFast, ISA: p.CPUISA,
 		Threads: p.CPUThreads, Bind: p.CPUBind, Seed: s.Config.Model.Seed,
 		Blocks: s.Info.Blocks, BlockSize: s.Info.BlockSize,
-		MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,
+		Groups: s.Groups, MaxSeqs: s.slots(), MaxModelLen: s.Info.MaxModelLen,
 		States: s.states(), DraftStates: s.draftStates(), RedundantExperts: p.EPLB.Redundant,
 	}
 	if s.Config.Speculative.Method != "" {

@@ -48,6 +48,7 @@ func (r *resolver) plan() error {
 	if err := r.lookAtGPUs(); err != nil {
 		return err
 	}
+	r.chooseGroups()
 	p, err := r.makePlan()
 	if p != nil {
 		r.Planned = p
@@ -168,7 +169,7 @@ func (s *Spec) smallerSteps() []string {
 		_, err := o.makePlan()
 		misfit, length := (*memory.Misfit)(nil), s.Info.MaxModelLen
 		if errors.As(err, &misfit) {
-			length = int(misfit.Fit()) * o.Info.BlockSize
+			length = int(misfit.Longest())
 		}
 		if length < s.Info.MaxModelLen/4 {
 			continue
@@ -198,6 +199,16 @@ func (s *Spec) numbers() []int {
 func (s *Spec) setBlocks(blocks int64) {
 	s.Info.Blocks = int(blocks)
 	s.Info.CacheBytes = blocks * s.BlockBytes()
+	s.Info.CacheTokens = int(s.tokens(blocks))
+}
+
+// chooseGroups chooses the groups that the layers are in. A draft model, which has the blocks of
+// its own cache where the model has those of a sequence, goes with one.
+func (s *Spec) chooseGroups() {
+	if s.Null == nil && s.draft == nil && !s.Model.Encoder && !s.Config.Cache.OneGroup {
+		s.Groups = compute.GroupsOf(s.Model.Cache(), s.Info.MaxModelLen, s.Info.BlockSize,
+			s.cacheDType)
+	}
 }
 
 // BlockBytes is one block of the rank that keeps the most.
@@ -214,10 +225,27 @@ func (s *Spec) blockBytes(stage int) int64 {
 	if s.Model.Encoder {
 		return 0
 	}
+	return int64(s.cacheShape(stage).BytesPerBlock())
+}
+
+// cacheShape is that of a rank of a stage, but for the number of blocks and of states.
+func (s *Spec) cacheShape(stage int) compute.CacheShape {
 	from, to := s.Stages.Range(stage, s.Model.Layers)
-	shape := compute.CacheShape{Layers: model.CacheLayers(s.Model, from, to,
-		s.Config.Parallel.Layout().TP), BlockSize: s.Config.Cache.BlockSize, DType: s.cacheDType}
-	return int64(shape.BytesPerBlock())
+	return compute.CacheShape{Layers: model.GroupedLayers(s.Model, from, to,
+		s.Config.Parallel.Layout().TP, s.Groups), BlockSize: s.Config.Cache.BlockSize,
+		DType: s.cacheDType}
+}
+
+// mostBlocks is how many blocks a cache has at most: slots of each layer are numbered by 31 bits.
+func (s *Spec) mostBlocks() int64 {
+	factor := 1
+	for stage := range s.Info.StageLayers {
+		shape := s.cacheShape(stage)
+		for g := range s.Groups.Count() {
+			factor = max(factor, shape.Factor(g))
+		}
+	}
+	return int64(maxBlocks / factor)
 }
 
 // keepsStates says that the model keeps something of a request beside what it keeps of positions.
@@ -265,7 +293,8 @@ func (s *Spec) stateBytes(stage int) int64 {
 func (s *Spec) cache() (memory.Cache, error) {
 	c, each := &s.Config.Cache, s.BlockBytes()
 	least := s.least()
-	m := memory.Cache{Least: least, Positions: s.Info.MaxModelLen, BlockSize: c.BlockSize}
+	m := memory.Cache{Least: least, Positions: s.Info.MaxModelLen, Longest: s.longest,
+		Tokens: s.tokens}
 	switch {
 	case s.Model.Encoder: // no blocks, whatever is asked for
 	case c.Blocks > 0:
@@ -279,16 +308,15 @@ func (s *Spec) cache() (memory.Cache, error) {
 			s.Backend() == "ray" && s.Engines() > 1 {
 			m.Most = min(m.Most, defaultCacheBytes/int64(max(1, s.RanksHere()))/each)
 		}
-		// Slots of the cache are numbered by 31 bits.
-		m.Most = min(m.Most, maxBlocks)
+		m.Most = min(m.Most, s.mostBlocks())
 	}
 	if m.Asked != "" && m.Blocks < least {
 		return m, usage("the KV cache of %d blocks of %d tokens (%s) cannot hold one sequence of "+
 			"--max-model-len %d: %d bytes are needed", m.Blocks, c.BlockSize, m.Asked,
 			s.Info.MaxModelLen, least*each)
 	}
-	if m.Blocks > maxBlocks {
-		return m, usage("%s asks for %d blocks, more than %d", m.Asked, m.Blocks, maxBlocks)
+	if most := s.mostBlocks(); m.Blocks > most {
+		return m, usage("%s asks for %d blocks, more than %d", m.Asked, m.Blocks, most)
 	}
 	return m, nil
 }
@@ -538,7 +566,24 @@ func (s *Spec) CheckMemory(now memory.Bounds, numbers []int, total int) error {
 // FixedCache is a KV cache of the size that was decided.
 func (s *Spec) FixedCache() memory.Cache {
 	return memory.Cache{Blocks: int64(s.Info.Blocks), Positions: s.Info.MaxModelLen,
-		BlockSize: s.Config.Cache.BlockSize, Least: s.least(), Asked: s.Config.Cache.Asked()}
+		Longest: s.longest, Tokens: s.tokens, Least: s.least(), Asked: s.Config.Cache.Asked()}
+}
+
+// longest is the greatest length of a sequence that so many blocks have room for.
+func (s *Spec) longest(blocks int64) int64 {
+	if blocks == 0 {
+		return 0
+	}
+	c := s.Scheduling()
+	c.Blocks = int(blocks)
+	return int64(c.Longest())
+}
+
+// tokens is how many tokens of sequences of the greatest length so many blocks hold.
+func (s *Spec) tokens(blocks int64) int64 {
+	c := s.Scheduling()
+	c.Blocks = int(blocks)
+	return int64(c.Tokens())
 }
 
 // least is how many blocks of KV cache one sequence of the greatest length needs at a time.

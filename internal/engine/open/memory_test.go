@@ -100,22 +100,26 @@ func TestPlan(t *testing.T) {
 }
 
 // TestWindowedLeast wants a cache of a window of 47 and of 32 tokens a step to do for a model whose
-// layers all have it, and one block less, or the same with a model of other layers, to be refused.
+// layers all have it, and one block less to be refused. A model of which half of the layers have it
+// needs as much of those beside all of the others, in blocks of one layer, or all of both.
 func TestWindowedLeast(t *testing.T) {
 	for _, c := range []struct {
 		model  string
 		blocks int
+		one    bool // group of layers
 		says   string
 	}{
-		{"phi3-tiny", 6, ""},
-		{"phi3-tiny", 5, "cannot hold one sequence of --max-model-len 512"},
-		{"gemma2-tiny", 6, "cannot hold one sequence of --max-model-len 512"},
-		{"gemma2-tiny", 32, ""},
+		{"phi3-tiny", 6, false, ""},
+		{"phi3-tiny", 5, false, "cannot hold one sequence of --max-model-len 512"},
+		{"gemma2-tiny", 2*32 + 3*5, false, ""},
+		{"gemma2-tiny", 2*32 + 3*5 - 1, false, "cannot hold one sequence of --max-model-len 512"},
+		{"gemma2-tiny", 32, true, ""},
+		{"gemma2-tiny", 31, true, "cannot hold one sequence of --max-model-len 512"},
 	} {
 		b, err := planned(t, 8<<30, func(cfg *config.Config) {
 			cfg.Model.Path, cfg.Model.SkipTokenizerInit = "../../../testdata/models/"+c.model, true
 			cfg.Schedule.MaxNumBatchedTokens, cfg.Schedule.MaxNumSeqs = 32, 4
-			cfg.Cache.Blocks = c.blocks
+			cfg.Cache.Blocks, cfg.Cache.OneGroup = c.blocks, c.one
 		})
 		if (c.says != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s in %d blocks: %v", c.model, c.blocks, err)

@@ -33,6 +33,8 @@ type Spec struct {
 	cacheDType   compute.DType
 	Ranks        int
 	Stages       layout.Stages
+	// Groups are those of the layers in the KV cache.
+	Groups layout.CacheGroups
 	// overrides are the members of --hf-overrides that go before config.json's.
 	overrides map[string]json.RawMessage
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.
@@ -100,7 +102,8 @@ func (s *Spec) Scheduling() schedule.Config {
 		MaxModelLen:       s.Info.MaxModelLen,
 		BlockSize:         s.Info.BlockSize,
 		Blocks:            s.Info.Blocks,
-		Window:            compute.Window(s.Model.Cache()),
+		Window:            compute.Window(s.Model.Cache(), s.Groups),
+		Groups:            s.Groups,
 		PrefixCaching:     c.Cache.PrefixCaching && !encoder,
 		Snapshots:         s.snapshots(),
 		Offload:           c.Cache.Offloading.Bytes() > 0 && !encoder && s.snapshots() == 0,

@@ -127,7 +127,7 @@ func New(engines []Engine, prefixCaching bool, events status.Listener) *Router {
 	r := &Router{events: events, seed: maphash.MakeSeed(), failed: make(chan struct{})}
 	r.life, r.end = context.WithCancel(context.Background())
 	if info := engines[0].Info(); prefixCaching {
-		r.capacity = min(info.Blocks*info.BlockSize, maxRemembered)
+		r.capacity = min(info.CacheTokens, maxRemembered)
 	}
 	members := make([]*member, len(engines))
 	for i, e := range engines {

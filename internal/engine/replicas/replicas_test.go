@@ -35,8 +35,9 @@ type fakeEngine struct {
 const firstEngine = 6
 
 func (e *fakeEngine) Info() *open.Info {
-	return &open.Info{Engines: 1, First: firstEngine, Blocks: 1024, BlockSize: 16, WeightBytes: 100,
-		Ranks: []queue.Ready{{Threads: e.number + 1}}}
+	return &open.Info{Engines: 1, First: firstEngine, BlockSize: 16, CacheTokens: 16 * 1024,
+		WeightBytes: 100,
+		Ranks:       []queue.Ready{{Threads: e.number + 1}}}
 }
 
 func (e *fakeEngine) Submit(_ context.Context, list ...*engine.Request) (engine.Stream, error) {

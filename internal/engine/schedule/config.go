@@ -104,8 +104,15 @@ func (c *Config) Least() int {
 	return k.Most(c.MaxModelLen)
 }
 
-// Tokens is how many tokens the cache holds, where nothing has left its window.
-func (c *Config) Tokens() int { return c.cache().Tokens() }
+// Tokens is how many tokens of requests of MaxModelLen the cache holds.
+func (c *Config) Tokens() int {
+	least := c.Least()
+	if least == 0 {
+		return 0
+	}
+	parts := (c.MaxModelLen + c.BlockSize - 1) / c.BlockSize
+	return int(float64(c.Blocks)*float64(parts)/float64(least)) * c.BlockSize
+}
 
 // Longest is the greatest length of a request that the cache has room for.
 func (c *Config) Longest() int { return c.cache().Longest() }

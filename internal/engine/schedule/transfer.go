@@ -222,7 +222,8 @@ func (s *Scheduler) Fetched(key uint64, n int) {
 	all := s.cache.BlocksFor(end) - r.fetchFrom
 	came := n > 0 && !r.stale && (n >= all || s.config.Window == 0)
 	if came {
-		end = min(end, (r.fetchFrom+n)/s.config.Groups.Count()*s.config.BlockSize)
+		parts := (r.fetchFrom + min(n, all)) / s.config.Groups.Count()
+		end = parts * s.config.BlockSize
 		// With a window those count, too, that need not come since no later position reads them.
 		r.came, r.computed = end-r.computed, end
 		s.cache.Plan(s.plans)

@@ -115,7 +115,9 @@ type Init struct {
 	// Blocks and BlockSize size the KV cache; the scheduler counts on them.
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
-	MaxSeqs   int `json:"max_seqs"`
+	// Groups are those of the layers, which have blocks of their own.
+	Groups  layout.CacheGroups `json:"groups,omitzero"`
+	MaxSeqs int                `json:"max_seqs"`
 	// Nodes are the numbers of the nodes that the ranks are on.
 	Nodes []int `json:"nodes,omitempty"`
 	// RedundantExperts is how many experts of a layer have copies on several ranks.

@@ -115,6 +115,8 @@ type Cache struct {
 	DType string
 	// PrefixCaching shares blocks of equal beginnings.
 	PrefixCaching bool
+	// OneGroup has layers with windows keep what those without do.
+	OneGroup bool
 	// Offloading is where blocks are stored beside the cache.
 	Offloading Offloading
 }

@@ -123,6 +123,8 @@ func (c *Config) EngineFlags(f *pflag.FlagSet) {
 		"number of KV cache blocks, whatever their size")
 	f.BoolVar(&k.PrefixCaching, "enable-prefix-caching", k.PrefixCaching,
 		"share the KV cache of equal beginnings")
+	f.BoolVar(&k.OneGroup, "disable-hybrid-kv-cache-manager", false,
+		"have layers with sliding windows keep all that the others do, where a model has both")
 
 	k.Offloading.flagsOf(f)
 	f.Var(&c.Transfer, "kv-transfer-config",

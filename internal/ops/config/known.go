@@ -51,8 +51,6 @@ var engineKnown = []Known{
 		Why: "each token and head has a scale, where the checkpoint has none"},
 	{Name: "disable-sliding-window", Switch: true, Why: "the model's windows are kept"},
 	{Name: "disable-cascade-attn", Allowed: on, Switch: true, Why: "there is one attention kernel"},
-	{Name: "disable-hybrid-kv-cache-manager", Allowed: on, Switch: true,
-		Why: "there is one cache manager"},
 	{Name: "prefix-caching-hash-algo", Allowed: anything, Why: "the hash is chosen here"},
 	{Name: "kv-events-config", Allowed: none, Why: "cache events are not published"},
 	// Execution.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eagleray/eagleray/internal/link/queue/handshake"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // Fetch lists the blocks that ranks fetch in one transfer.
@@ -24,8 +25,9 @@ type Fetch struct {
 	Secret Secret `json:"secret"`
 	// From is the agent of the producer's first rank.
 	From Address `json:"from"`
-	// Blocks are the destinations, First is the place of the first of them in the transfer. Without
-	// Blocks the ranks only tell the producer to release its blocks.
+	// Blocks are the destinations, First is the place of the first of them in the transfer, a
+	// multiple of the groups of layers; step.NoBlock stands where none has a block. Without Blocks
+	// the ranks only tell the producer to release its blocks.
 	Blocks []uint32 `json:"blocks"`
 	First  int      `json:"first"`
 	// Digest names the expected contents.
@@ -48,7 +50,7 @@ type Moved struct {
 // returned.
 func (a *Agent) Fetch(ctx context.Context, f *Fetch) (Moved, error) {
 	for _, b := range f.Blocks {
-		if int64(b) >= int64(a.opt.Blocks) {
+		if b != step.NoBlock && int64(b) >= int64(a.opt.Blocks) {
 			return Moved{}, fmt.Errorf("fetch block %d of %d", b, a.opt.Blocks)
 		}
 	}
@@ -197,7 +199,7 @@ func (a *Agent) readFrom(from *peer, f *Fetch, p Part, moved *Moved) error {
 	if err != nil {
 		return err
 	}
-	want, err := a.opt.Shape.Bytes(p, len(f.Blocks))
+	want, err := a.opt.Shape.Bytes(p, f.Blocks)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ func newRAM(s *Shape, rank int) *ram {
 // of its keys, its values, or the latent that is both.
 func (m *ram) place(layer int) (heads [2]int, size int) {
 	layer += m.s.layers(m.rank)[0]
-	n, err := m.s.Bytes(Part{[2]int{layer, layer + 1}, [2]int{0, 1}}, 1)
+	n, err := m.s.Bytes(Part{[2]int{layer, layer + 1}, [2]int{0, 1}},
+		slices.Repeat([]uint32{0}, m.s.Groups()))
 	if err != nil {
 		panic(err)
 	}

@@ -68,7 +68,7 @@ func TestWays(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		all, _ := s.Bytes(whole.Parts(0)[0], len(blocks))
+		all, _ := s.Bytes(whole.Parts(0)[0], blocks)
 		if want := (Moved{Memory: all}); c.memory && moved != want || !c.memory &&
 			moved != (Moved{Link: all}) {
 			t.Errorf("%s: %+v of %d bytes", name, moved, all)
@@ -210,7 +210,7 @@ func BenchmarkWays(b *testing.B) {
 	for i := range blocks {
 		blocks[i] = uint32(i)
 	}
-	all, err := s.Bytes(s.Parts(0)[0], len(blocks))
+	all, err := s.Bytes(s.Parts(0)[0], blocks)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -264,7 +264,7 @@ type flat struct {
 }
 
 func newFlat(s *Shape, blocks int) *flat {
-	size, err := s.Bytes(s.Parts(0)[0], blocks)
+	size, err := s.Bytes(s.Parts(0)[0], make([]uint32, blocks))
 	if err != nil {
 		panic(err)
 	}

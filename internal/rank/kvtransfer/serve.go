@@ -89,15 +89,15 @@ func (a *Agent) read(c net.Conn, memory *segment, w *bufio.Writer, h *pin, q *re
 	switch {
 	case q.Digest != h.Digest || q.First+q.Count != len(h.Blocks):
 		return fmt.Errorf("the blocks are of another prompt, or of another cache salt")
-	case q.First < 0 || q.Count < 1:
+	case q.First < 0 || q.Count < 1 || q.First%a.opt.Shape.Groups() > 0:
 		return fmt.Errorf("%d blocks from %d on are asked for", q.Count, q.First)
-	case slices.Contains(h.Blocks[q.First:], step.NoBlock):
+	case a.lacks(h.Blocks[q.First:]):
 		return fmt.Errorf("blocks from %d on are asked for, some of which were not kept", q.First)
 	case !a.has(part):
 		return fmt.Errorf("layers %v and heads %v are asked for, rank %d has others",
 			part.Layers, part.Heads, a.opt.Rank)
 	}
-	size, err := a.opt.Shape.Bytes(part, q.Count)
+	size, err := a.opt.Shape.Bytes(part, h.Blocks[q.First:])
 	if err != nil {
 		return err
 	}
@@ -157,6 +157,18 @@ func (a *Agent) send(c net.Conn, memory *segment, w *bufio.Writer,
 }
 
 func within(x, of [2]int) bool { return x[0] >= of[0] && x[0] < x[1] && x[1] <= of[1] }
+
+// lacks tells whether a table lacks blocks that are read whatever comes after them: of the one group
+// of layers, or the first of several. What others lack their peers do not ask for.
+func (a *Agent) lacks(table []uint32) bool {
+	groups := a.opt.Shape.Groups()
+	for i := 0; i < len(table); i += groups {
+		if table[i] == step.NoBlock {
+			return true
+		}
+	}
+	return false
+}
 
 // has tells whether this rank has a part.
 func (a *Agent) has(p Part) bool {

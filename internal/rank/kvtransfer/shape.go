@@ -25,6 +25,7 @@ import (
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/link/step"
 )
 
 // Shape describes the KV cache of an engine, and which rank has which part of it.
@@ -179,26 +180,50 @@ func (s *Shape) cover(p Part) ([]piece, error) {
 	return all, nil
 }
 
-// Bytes is the size of so many blocks of a part.
-func (s *Shape) Bytes(p Part, blocks int) (n int64, err error) {
+// Groups is in how many groups the layers are.
+func (s *Shape) Groups() int {
+	n := 1
+	for _, l := range s.Cache {
+		n = max(n, l.Group+1)
+	}
+	return n
+}
+
+// of are the blocks of a table that a layer has a share of: those of its group, of which the table
+// lists one of each in turn, with step.NoBlock for those that do not travel.
+func (s *Shape) of(layer int, table []uint32) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		groups := s.Groups()
+		for i := s.Cache[layer].Group; i < len(table); i += groups {
+			if b := table[i]; b != step.NoBlock && !yield(int(b)) {
+				return
+			}
+		}
+	}
+}
+
+// Bytes is the size of a part of the blocks of a table.
+func (s *Shape) Bytes(p Part, table []uint32) (n int64, err error) {
 	dtype, err := compute.ParseCacheDType(s.CacheDType, 0)
 	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
 		c := s.Cache[layer]
 		c.Heads = p.Heads[1] - p.Heads[0]
-		n += int64(c.Bytes(s.BlockSize, dtype)) * int64(blocks)
+		for range s.of(layer, table) {
+			n += int64(c.Bytes(s.BlockSize, dtype))
+		}
 	}
 	return n, err
 }
 
-// Spans are where a rank has a part of blocks, in the order in which they travel.
-func (s *Shape) Spans(rank int, p Part, blocks []uint32) iter.Seq[compute.Span] {
+// Spans are where a rank has a part of the blocks of a table, in the order in which they travel.
+func (s *Shape) Spans(rank int, p Part, table []uint32) iter.Seq[compute.Span] {
 	first, tp := s.layers(rank)[0], s.Layout.Sizes().Place(rank).TP
 	return func(yield func(compute.Span) bool) {
 		for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
 			head := s.heads(layer, tp)[0]
-			for _, b := range blocks {
+			for b := range s.of(layer, table) {
 				for v := range s.Cache[layer].Vectors() {
-					if !yield(compute.Span{Layer: layer - first, Block: int(b), Values: v > 0,
+					if !yield(compute.Span{Layer: layer - first, Block: b, Values: v > 0,
 						From: p.Heads[0] - head, To: p.Heads[1] - head}) {
 						return
 					}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -22,6 +23,21 @@ func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
 		}
 	}
 	return list
+}
+
+// GroupedLayers is CacheLayers with the groups that the layers are in, of the whole model's.
+func GroupedLayers(c *Config, from, to, tpSize int,
+	groups layout.CacheGroups) []compute.CacheLayer {
+	all, kinds := CacheLayers(c, 0, to, tpSize), [2]int{}
+	for i := range all {
+		windowed, n := all[i].Window > 0, &kinds[0]
+		if windowed {
+			n = &kinds[1]
+		}
+		all[i].Group = groups.Group(windowed, *n)
+		*n++
+	}
+	return all[len(CacheLayers(c, 0, from, tpSize)):]
 }
 
 // Cache is what each layer of the whole model keeps of each position.

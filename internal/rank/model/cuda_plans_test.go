@@ -81,7 +81,6 @@ func (y *planned) run(t *testing.T, s *shard, rank int, seed uint64) {
 				b.Tokens = append(b.Tokens, y.ids[q][p])
 				b.Position = append(b.Position, int32(p))
 				b.Seq = append(b.Seq, int32(q))
-				b.Slots = append(b.Slots, tables[q][p/blockSize]*blockSize+int32(p%blockSize))
 				want = append(want, y.want[q][p])
 			}
 			done[q] += n
@@ -90,13 +89,72 @@ func (y *planned) run(t *testing.T, s *shard, rank int, seed uint64) {
 		if rows == 0 {
 			continue
 		}
+		s.place(b, tables)
 		for q := range y.ids {
-			b.Tables = append(b.Tables, tables[q])
 			b.States = append(b.States, int32(q))
 		}
 		if !s.compute(t, fmt.Sprintf("plan %d, step %d", seed, step), rank, b, want) {
 			return
 		}
+	}
+}
+
+// place says where the rows of a batch are kept by layers of each group, which all have blocks of
+// their own of each of those of the tables.
+func (s *shard) place(b *compute.Batch, tables [][]int32) {
+	b.Groups = max(1, len(s.factors))
+	for g := range b.Groups {
+		of := tables
+		if b.Groups > 1 {
+			of = make([][]int32, len(tables))
+			for q, table := range tables {
+				for _, block := range table {
+					of[q] = append(of[q], (block*int32(b.Groups)+int32(g))*int32(s.factors[g]))
+				}
+			}
+		}
+		for i, p := range b.Position {
+			b.Slots = append(b.Slots, of[b.Seq[i]][p/blockSize]*blockSize+p%blockSize)
+		}
+		b.Tables = append(b.Tables, of...)
+	}
+}
+
+// TestCUDACacheGroups has layers with windows in groups of their own: random plans of one rank and
+// of two have the bits of sequences alone in a cache of one group.
+func TestCUDACacheGroups(t *testing.T) {
+	fixtures := []fixture{shipped("gemma2-tiny"), shipped("gpt-oss-tiny")}
+	if testing.Short() {
+		fixtures = fixtures[:1]
+	}
+	for _, f := range fixtures {
+		t.Run(filepath.Base(f.dir), func(t *testing.T) {
+			cfg, _ := f.open(t)
+			groups := compute.GroupsOf(cfg.Cache(), 1024, blockSize, compute.BFloat16)
+			if groups.Count() < 2 {
+				t.Fatal("one group")
+			}
+			one, d := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
+			grouped := func(d *cuda.Device, s *shard, size int) *shard {
+				shape := compute.CacheShape{BlockSize: blockSize, Blocks: 64 * groups.Count(),
+					DType:  compute.BFloat16,
+					Layers: model.GroupedLayers(cfg, 0, cfg.Layers, size, groups)}
+				c, err := d.NewCache(shape)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Free() })
+				made := &shard{model: s.model, cache: c, vocab: s.vocab}
+				for g := range groups.Count() {
+					made.factors = append(made.factors, shape.Factor(g))
+				}
+				return made
+			}
+			y := plannedFor(t, one)
+			y.run(t, grouped(d, one, 1), 0, 1)
+			eachRank(t, f, divided{size: 2, way: overPeers},
+				func(r int, s *shard, d *cuda.Device) { y.run(t, grouped(d, s, 2), r, 2) })
+		})
 	}
 }
 

@@ -101,6 +101,8 @@ type shard struct {
 	model *model.Model
 	cache compute.Cache
 	vocab int
+	// factors are those of the groups of layers in the cache, none of one group.
+	factors []int
 	// adapter is that of all rows, 0 for none.
 	adapter uint32
 }

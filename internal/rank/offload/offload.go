@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,8 +54,9 @@ type Blocks struct {
 	Epoch uint64 `json:"epoch"`
 	// Place is where they are, among those of data parallel attention.
 	Place int `json:"place,omitempty"`
-	// Blocks has step.NoBlock for those that are not there to be stored; Digests are their names,
-	// one after the other.
+	// Blocks is a table from its beginning on, or from a multiple of the groups of layers, with
+	// step.NoBlock for those that are not there to be stored, or are not needed. Digests are their
+	// names, one after the other.
 	Blocks  []uint32 `json:"blocks"`
 	Digests []byte   `json:"digests"`
 }
@@ -98,6 +100,8 @@ type Folder struct {
 	opt   Options
 	names Names
 	parts []kvtransfer.Part
+	// sizes are those of the files of a block of each group of layers.
+	sizes []int
 	place int
 	room  *room
 	// patience is with files, none of which a step waits for.
@@ -135,13 +139,17 @@ func newFolder(o Options, capacity capacity, patience time.Duration) (*Folder, e
 	f := &Folder{opt: o, names: NamesOf(o.Dir, &o.Shape, o.Rank, o.Program),
 		parts: o.Shape.Parts(o.Rank), place: o.Shape.Layout.Place(o.Rank).DP,
 		patience: Patience{Limit: patience}}
-	size := int64(headSize)
-	for _, p := range f.parts {
-		n, err := o.Shape.Bytes(p, 1)
-		if err != nil {
-			return nil, err
+	most := 0
+	for g := range o.Shape.Groups() {
+		size := headSize
+		for _, p := range f.parts {
+			n, err := o.Shape.Bytes(p, f.alone(g, 0))
+			if err != nil {
+				return nil, err
+			}
+			size += int(n)
 		}
-		size += n
+		f.sizes, most = append(f.sizes, size), max(most, size)
 	}
 	f.room = newRoom(f.names.dir, o.Bytes, capacity)
 	if err := f.patience.Run(func() error {
@@ -153,10 +161,21 @@ func newFolder(o Options, capacity capacity, patience time.Duration) (*Folder, e
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.names.dir, err)
 	}
-	f.loading.file, f.storing.file = make([]byte, size), make([]byte, size)
+	f.loading.file, f.storing.file = make([]byte, most), make([]byte, most)
 	f.life, f.quit = context.WithCancel(context.Background())
 	return f, nil
 }
+
+// alone is a table with the i-th block of another one, which lists one of each group of layers in
+// turn.
+func (f *Folder) alone(i int, block uint32) []uint32 {
+	table := slices.Repeat([]uint32{step.NoBlock}, f.opt.Shape.Groups())
+	table[i%len(table)] = block
+	return table
+}
+
+// size is that of the file of the i-th block of a table.
+func (f *Folder) size(i int) int { return f.sizes[i%len(f.sizes)] }
 
 // Opened describes the folder.
 func (f *Folder) Opened() Opened {
@@ -203,18 +222,24 @@ func (f *Folder) check(b *Blocks) error {
 }
 
 // Load fills blocks from files, up to the first that has none, or a damaged one, which it removes.
-// Blocks after that have undefined contents.
+// Blocks after that have undefined contents. A block that is not needed need not be there.
 func (f *Folder) Load(ctx context.Context, b *Blocks) (d Done) {
 	if b.Place != f.place {
 		return Done{Blocks: len(b.Blocks)}
 	}
 	f.loading.mu.Lock()
 	defer f.loading.mu.Unlock()
-	file, err := f.loading.file, f.check(b)
+	err := f.check(b)
 	for err == nil && d.Blocks < len(b.Blocks) {
 		if ctx.Err() != nil {
 			break
 		}
+		at := b.Blocks[d.Blocks]
+		if at == step.NoBlock {
+			d.Blocks++
+			continue
+		}
+		file := f.loading.file[:f.size(d.Blocks)]
 		name := f.names.name(b.digest(d.Blocks))
 		err = f.loading.with(&f.patience, func() error {
 			err := f.names.read(file, name)
@@ -228,7 +253,7 @@ func (f *Folder) Load(ctx context.Context, b *Blocks) (d Done) {
 		}
 		rest := file[headSize:]
 		for _, p := range f.parts {
-			spans := f.opt.Shape.Spans(f.opt.Rank, p, b.Blocks[d.Blocks:d.Blocks+1])
+			spans := f.opt.Shape.Spans(f.opt.Rank, p, f.alone(d.Blocks, at))
 			err = errors.Join(err, f.opt.Memory.Fill(spans, func(to []byte) error {
 				rest = rest[copy(to, rest):]
 				return nil
@@ -266,7 +291,7 @@ func (f *Folder) Store(ctx context.Context, b *Blocks) (d Done) {
 	}
 	f.storing.mu.Lock()
 	defer f.storing.mu.Unlock()
-	file, now, err := f.storing.file, time.Now(), f.check(b)
+	now, err := time.Now(), f.check(b)
 	for ; err == nil && d.Blocks < len(b.Blocks); d.Blocks++ {
 		if ctx.Err() != nil {
 			break
@@ -283,9 +308,9 @@ func (f *Folder) Store(ctx context.Context, b *Blocks) (d Done) {
 		if there || at == step.NoBlock {
 			continue
 		}
-		to := headSize
+		to, file := headSize, f.storing.file[:f.size(d.Blocks)]
 		for _, p := range f.parts {
-			spans := f.opt.Shape.Spans(f.opt.Rank, p, b.Blocks[d.Blocks:d.Blocks+1])
+			spans := f.opt.Shape.Spans(f.opt.Rank, p, f.alone(d.Blocks, at))
 			err = errors.Join(err, f.opt.Memory.Read(spans, func(from []byte) error {
 				to += copy(file[to:], from)
 				return nil

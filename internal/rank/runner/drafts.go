@@ -14,11 +14,12 @@ import (
 // to be undone.
 
 // retract forgets the drafts from a position on, and the blocks that only they needed.
-func (s *slot) retract(position, blockSize int) {
+func (r *Runner) retract(id uint32, position int) {
+	s := &r.slots[id]
 	if rejected := len(s.tokens) - position; rejected > 0 && rejected <= s.drafted {
 		s.tokens = s.tokens[:position]
-		s.table = s.table[:min(len(s.table), (position+blockSize-1)/blockSize)]
-		s.ahead.retract(len(s.table) * blockSize)
+		r.cutTable(id, (position+r.opt.BlockSize-1)/r.opt.BlockSize)
+		s.ahead.retract(r.reach(s))
 	}
 	s.drafted = 0
 }

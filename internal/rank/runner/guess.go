@@ -311,7 +311,7 @@ func (g *guesser) noteOwn(q *guessed) {
 	a := &q.slot.ahead
 	a.has = q.length
 	a.guess = append(a.guess[:0], q.tokens[:len(q.tokens)-1]...)
-	a.retract(len(q.slot.table) * g.r.opt.BlockSize)
+	a.retract(g.r.reach(q.slot))
 	g.note(q)
 }
 

@@ -71,6 +71,8 @@ type Options struct {
 	Sampler Sampler
 	// BlockSize, Blocks and States describe the rank's cache; no blocks are a model without one.
 	BlockSize, Blocks, States int
+	// Factors are CacheShape.Factor of each group of layers; nil is one group.
+	Factors []int
 	// DraftStates are the last of States: those of drafts, which a request goes back to that turned
 	// out to be wrong.
 	DraftStates int
@@ -119,16 +121,18 @@ type Runner struct {
 	released            []*bound // of slots that the plan frees
 
 	batch  compute.Batch
-	tables [][]int32
-	wants  []want
-	states []state // of the positions that a head is to have
-	round  []int   // of a piece's wants, those that are chosen for at a time
-	mask   []uint32
-	split  split
-	rows   []int32
-	mean   []float32
-	shared []byte
-	pushed pushed
+	caches []caching // of each group
+	// sequences is how many the batch has.
+	sequences int32
+	wants     []want
+	states    []state // of the positions that a head is to have
+	round     []int   // of a piece's wants, those that are chosen for at a time
+	mask      []uint32
+	split     split
+	rows      []int32
+	mean      []float32
+	shared    []byte
+	pushed    pushed
 	// guarded is the hash of the plan at hand.
 	guarded uint64
 	// pieceRows is how many rows of logits are computed at a time.
@@ -158,6 +162,7 @@ type slot struct {
 	kept []int32
 	// sampler is the plan that samples a token which the output rank will push, 0 for none.
 	sampler uint64
+	// table is as plans say it, a block of each group for each BlockSize positions.
 	table   []int32
 	params  sample.Params
 	pooling step.Pooling
@@ -225,6 +230,7 @@ func New(opt Options) *Runner {
 		place: place, first: place.PP == 0, last: place.PP == opt.Layout.PP-1,
 		output: opt.Rank == opt.Layout.Output(),
 	}
+	r.caches = newCaching(opt.Factors, opt.MaxSeqs)
 	for i := range opt.DraftStates {
 		r.unused = append(r.unused, int32(opt.States-1-i))
 	}
@@ -404,9 +410,9 @@ func (r *Runner) update(p *step.Plan) error {
 		s.tokens = append(s.tokens[:0], n.Tokens...)
 		s.sampled, s.sampler, s.drafted = noToken, 0, 0
 		s.ahead.reset(n.Adapter)
-		s.table = s.table[:0]
-		for _, b := range n.Blocks {
-			s.table = append(s.table, int32(b))
+		r.cutTable(n.Slot, 0)
+		if err := r.extendTable(n.Slot, n.Blocks); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		s.trail = trailOfNew(n)
 		s.params.Set(&n.Params) // the plan's memory holds another one soon
@@ -429,7 +435,12 @@ func (r *Runner) build(p *step.Plan) error {
 	b.Split.Wanted = b.Split.Wanted[:0]
 	b.Adapters = b.Adapters[:0]
 	b.States, b.Kept = b.States[:0], b.Kept[:0]
-	r.tables, r.wants, r.states = r.tables[:0], r.wants[:0], r.states[:0]
+	r.wants, r.states = r.wants[:0], r.states[:0]
+	r.sequences = 0
+	for g := range r.caches {
+		c := &r.caches[g]
+		c.slots, c.tables = c.slots[:0], c.tables[:0]
+	}
 	r.split.reset()
 	blocks, drafts := p.Blocks, p.Drafts
 	for i := range p.Rows {
@@ -441,9 +452,9 @@ func (r *Runner) build(p *step.Plan) error {
 				"are listed", p.ID, row.Slot, n, drafted, len(blocks), len(drafts))
 		}
 		r.goBack(row, s)
-		s.retract(int(row.Start), r.opt.BlockSize)
-		for _, block := range blocks[:n] {
-			s.table = append(s.table, int32(block))
+		r.retract(row.Slot, int(row.Start))
+		if err := r.extendTable(row.Slot, blocks[:n]); err != nil {
+			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 		blocks = blocks[n:]
 		if err := r.appendLast(row, s, drafts[:drafted]); err != nil {
@@ -460,7 +471,12 @@ func (r *Runner) build(p *step.Plan) error {
 			return fmt.Errorf("plan %d: %w", p.ID, err)
 		}
 	}
-	b.Tables, b.Turn = r.tables, int32(p.ID)
+	b.Turn, b.Groups = int32(p.ID), len(r.caches)
+	b.Tables = b.Tables[:0]
+	for g := range r.caches {
+		b.Slots = append(b.Slots, r.caches[g].slots...)
+		b.Tables = append(b.Tables, r.caches[g].tables...)
+	}
 	r.divide()
 	return nil
 }

@@ -550,7 +550,7 @@ func TestRefuses(t *testing.T) {
 			func(p *step.Plan) { p.Drafts = []int32{1, vocab} }),
 		"goes on with token 5, but": plan(9, piece{0, 4, 1, 5, nil}),
 		"positions 0 to 4294967295": plan(9, piece{0, 0, 1<<32 - 1, prompt, nil}),
-		"in 1 blocks of 16": with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}),
+		"and has blocks of 16": with(plan(9, piece{1, 0, 17, prompt, []uint32{5}}),
 			func(p *step.Plan) { p.New = withTokens(tokens(17, 1)).New }),
 		"block 32 of 32": with(plan(9, piece{1, 0, 3, prompt, []uint32{32}}), introduce),
 		"block -1 of 32": with(plan(9, piece{1, 0, 3, prompt, []uint32{1<<32 - 1}}), introduce),

@@ -20,7 +20,7 @@ type split struct {
 
 // rankRows are the rows of one rank.
 type rankRows struct {
-	slots  []int32 // where keys and values go of those that it computes alone
+	slots  []int32 // where keys and values go of those that it computes alone, by all groups
 	wanted int     // how many of those have logits that are wanted
 	rows   int     // how many it computes
 }
@@ -42,11 +42,10 @@ func (s *split) reset() {
 // to have them if the plan lists the request, as its at-th.
 func (r *Runner) addRows(p *step.Row, at int, s *slot, listed bool) error {
 	start, end := int(p.Start), int(p.Start)+int(p.Count)
-	size := r.opt.BlockSize
 	cached := r.opt.Blocks > 0
-	if end <= start || end > len(s.tokens) || cached && end > len(s.table)*size {
-		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens in %d blocks of %d",
-			p.Slot, start, end, len(s.tokens), len(s.table), size)
+	if end <= start || end > len(s.tokens) || cached && end > r.reach(s) {
+		return fmt.Errorf("slot %d computes positions %d to %d of %d tokens, and has blocks of %d",
+			p.Slot, start, end, len(s.tokens), r.reach(s))
 	}
 	if p.Sample && end != len(s.tokens) {
 		return fmt.Errorf("slot %d samples after position %d of %d tokens", p.Slot, end-1,
@@ -57,9 +56,13 @@ func (r *Runner) addRows(p *step.Row, at int, s *slot, listed bool) error {
 			p.Slot, start, end, len(s.tokens))
 	}
 	b := &r.batch
-	seq := int32(len(r.tables))
+	seq := r.sequences
 	if r.home(p.Slot) == r.place.DP {
-		r.tables = append(r.tables, s.table)
+		r.sequences++
+		for g := range r.caches {
+			c := &r.caches[g]
+			c.tables = append(c.tables, c.tableOf(p.Slot, s))
+		}
 		b.States = append(b.States, int32(int(p.Slot)%r.placeSlots()))
 	}
 	for i := range r.split.layout.Pieces(end - start) {
@@ -70,19 +73,28 @@ func (r *Runner) addRows(p *step.Row, at int, s *slot, listed bool) error {
 		own := place == r.split.own || !alone && first == r.split.own/pcp*pcp
 		r.split.count(first, place, piece)
 		for pos := start + piece.From; pos < start+piece.To; pos++ {
-			to := int32(noSlot)
-			if cached {
-				block := s.table[pos/size]
-				if block < 0 || int(block) >= r.opt.Blocks {
-					return fmt.Errorf("block %d of %d", block, r.opt.Blocks)
-				}
-				to = block*int32(size) + int32(pos%size)
-			} else {
+			if !cached {
 				b.Types = append(b.Types, int32(b2u(s.second > 0 && pos >= s.second)))
+			}
+			for g := range r.caches {
+				to := int32(noSlot)
+				if cached {
+					var err error
+					if to, err = r.slotOf(s, pos, g); err != nil {
+						return err
+					}
+				}
+				if own {
+					c := &r.caches[g]
+					c.slots = append(c.slots, to)
+				}
+				if alone {
+					of := &r.split.ranks[place]
+					of.slots = append(of.slots, to)
+				}
 			}
 			if own {
 				b.Tokens = append(b.Tokens, s.tokens[pos])
-				b.Slots = append(b.Slots, to)
 				b.Position = append(b.Position, int32(pos))
 				b.Seq = append(b.Seq, seq)
 				if r.opt.DraftStates > 0 {
@@ -92,8 +104,8 @@ func (r *Runner) addRows(p *step.Row, at int, s *slot, listed bool) error {
 					addAdapted(b, s.adapter)
 				}
 			}
-			if alone {
-				r.addAlone(place, to)
+			if alone && place == r.split.own {
+				b.Split.Rows = append(b.Split.Rows, int32(len(b.Tokens)-1))
 			}
 			last := p.Sample && pos == end-1
 			predicts := s.params.PromptLogprobs != sample.NoLogprobs && pos+1 < s.promptLen
@@ -153,17 +165,6 @@ func addAdapted(b *compute.Batch, adapter uint32) {
 	b.Adapters = append(b.Adapters, compute.AdapterRows{Adapter: adapter, From: end - 1, To: end})
 }
 
-// addAlone notes that the rank at place computes a row alone, on this rank the last one of the
-// batch.
-func (r *Runner) addAlone(place int, at int32) {
-	of := &r.split.ranks[place]
-	of.slots = append(of.slots, at)
-	if place == r.split.own {
-		s := &r.batch.Split
-		s.Rows = append(s.Rows, int32(len(r.batch.Tokens)-1))
-	}
-}
-
 // send has the first rank get the hidden state of a row of the rank at place; on that it is the
 // last one of the batch.
 func (r *Runner) send(place int) sent {
@@ -200,17 +201,22 @@ func (r *Runner) divide() {
 	}
 	first := r.split.own / pcp * pcp
 	place := r.split.ranks[first : first+pcp]
+	groups := len(r.caches)
 	for i := range place {
-		s.Share = max(s.Share, len(place[i].slots))
+		s.Share = max(s.Share, len(place[i].slots)/groups)
 	}
-	for i := range place {
-		slots := place[i].slots
-		if first+i == r.split.own {
-			slots = nil
-		}
-		s.Slots = append(s.Slots, slots...)
-		for range s.Share - len(slots) {
-			s.Slots = append(s.Slots, noSlot)
+	for g := range groups {
+		for i := range place {
+			slots := place[i].slots
+			if first+i == r.split.own {
+				slots = nil
+			}
+			for at := g; at < len(slots); at += groups {
+				s.Slots = append(s.Slots, slots[at])
+			}
+			for range s.Share - len(slots)/groups {
+				s.Slots = append(s.Slots, noSlot)
+			}
 		}
 	}
 	for i := range r.wants {

@@ -53,6 +53,7 @@ type rank struct {
 	spare       weights.Spare
 	room        *weights.Room
 	cache       compute.Cache
+	factors     []int // of the cache's groups (compute.CacheShape.Factor)
 	draft       draftModel
 	vocab       int
 	stage       model.Stage
@@ -238,7 +239,8 @@ func (r *rank) join(opt Options) error {
 	sampler, _ := r.device.(runner.Sampler) // nil where the host samples
 	r.runner = runner.New(runner.Options{Model: r.weights.model, Grammars: r.grammars,
 		Pool: r.device.Pool(), Sampler: sampler, Cache: r.cache,
-		BlockSize: init.BlockSize, Blocks: init.Blocks, States: init.States,
+		BlockSize: init.BlockSize, Blocks: init.Blocks, Factors: r.factors,
+		States:      init.States,
 		DraftStates: init.DraftStates,
 		Vocab:       r.vocab, MaxSeqs: init.MaxSeqs, DraftRows: init.DraftRows,
 		Draft: r.guessing(), Head: init.Draft != nil && init.Draft.Head(),

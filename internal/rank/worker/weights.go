@@ -349,9 +349,13 @@ func (r *rank) newCache() error {
 	if err != nil {
 		return err
 	}
-	shape := compute.CacheShape{Layers: model.CacheLayers(r.config, r.stage.From, r.stage.To,
-		r.init.Layout.TP), Blocks: r.init.Blocks, BlockSize: r.init.BlockSize, DType: dtype,
-		States: r.init.States}
+	shape := compute.CacheShape{Layers: model.GroupedLayers(r.config, r.stage.From, r.stage.To,
+		r.init.Layout.TP, r.init.Groups), Blocks: r.init.Blocks, BlockSize: r.init.BlockSize,
+		DType: dtype, States: r.init.States}
+	r.factors = r.factors[:0]
+	for g := range r.init.Groups.Count() {
+		r.factors = append(r.factors, shape.Factor(g))
+	}
 	if r.cache, err = r.device.NewCache(shape); err != nil {
 		return err
 	}

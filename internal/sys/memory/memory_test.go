@@ -38,6 +38,13 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// of16 is a cache whose blocks have 16 positions.
+func of16(c Cache) Cache {
+	c.Longest = func(blocks int64) int64 { return 16 * blocks }
+	c.Tokens = c.Longest
+	return c
+}
+
 // TestMake plans servers: how many blocks their caches have, and what does not fit, with what
 // would.
 func TestMake(t *testing.T) {
@@ -49,7 +56,7 @@ func TestMake(t *testing.T) {
 		return r
 	}
 	two := []Rank{rank, rank}
-	sized := func(c Cache) Cache { c.Least, c.Positions, c.BlockSize = 10, 160, 16; return c }
+	sized := func(c Cache) Cache { c.Least, c.Positions = 10, 160; return of16(c) }
 	for _, c := range []struct {
 		name   string
 		ranks  []Rank
@@ -179,7 +186,7 @@ func TestPlansFit(t *testing.T) {
 			}
 			hosts = append(hosts, h)
 		}
-		c := Cache{Least: 1 + r.Int64N(50), BlockSize: 16, Positions: 800}
+		c := of16(Cache{Least: 1 + r.Int64N(50), Positions: 800})
 		if c.Most = r.Int64N(2000); r.IntN(3) == 0 {
 			c.Blocks, c.Asked = 1+r.Int64N(3000), bytesFlag
 		}

@@ -52,10 +52,11 @@ type Host struct {
 type Cache struct {
 	// Blocks are as asked for; 0 is as many as there is room for, up to Most.
 	Blocks, Most int64
-	// Least is how many a sequence of the greatest length needs, Positions how long that is, and
-	// BlockSize how many positions a block has.
-	Least                int64
-	Positions, BlockSize int
+	// Least is how many a sequence of the greatest length needs, Positions how long that is. Longest
+	// is how long one can be that so many have room for, Tokens how many they hold of several.
+	Least           int64
+	Positions       int
+	Longest, Tokens func(blocks int64) int64
 	// Asked is the flag that Blocks come from, "" for none.
 	Asked string
 }
@@ -247,6 +248,9 @@ func (m *Misfit) Fit() int64 {
 	return 0
 }
 
+// Longest is the greatest length of a sequence whose KV cache fits beside all else.
+func (m *Misfit) Longest() int64 { return m.plan.Cache.Longest(m.Fit()) }
+
 // Ways are what can be done, the nearest first.
 func (m *Misfit) Ways() (ways []string) {
 	h, c, fit := m.Host, &m.plan.Cache, m.Fit()
@@ -255,7 +259,7 @@ func (m *Misfit) Ways() (ways []string) {
 	case c.Blocks > 0 && fit >= c.Least:
 		ways = append(ways, fmt.Sprintf("%s fits", c.value(fit, h)))
 	default:
-		ways = append(ways, fmt.Sprintf("--max-model-len %d fits", fit*int64(c.BlockSize)))
+		ways = append(ways, fmt.Sprintf("--max-model-len %d fits", m.Longest()))
 		if c.Blocks > 0 {
 			ways[0] += " with " + c.value(fit, h)
 		}
@@ -305,7 +309,7 @@ func (p *Plan) Table() (lines []string) {
 		line("draft model", parts.Draft, "--speculative-config")
 		line("activations and logits", parts.Work, "")
 		line("KV cache", parts.Cache, "%d tokens on each rank, as they come into use",
-			p.Blocks*int64(p.Cache.BlockSize))
+			p.Cache.Tokens(p.Blocks))
 		line("weight updates", parts.Updates, "--enable-rlhf")
 		line("files in memory", parts.Files, "--kv-offloading-size, as they come")
 		line("processes", parts.Processes, "")

@@ -56,7 +56,9 @@ func planOf(bytes int64) func(context.Context, *config.Config) (*memory.Plan, er
 	return func(context.Context, *config.Config) (*memory.Plan, error) {
 		h := memory.Host{Name: "here", Bounds: room(64 << 30)(),
 			Ranks: []memory.Rank{{Block: bytes}, {Block: bytes}}}
-		return memory.Make([]memory.Host{h}, memory.Cache{Blocks: 1, Least: 1, BlockSize: 16}, 1)
+		tokens := func(blocks int64) int64 { return 16 * blocks }
+		return memory.Make([]memory.Host{h}, memory.Cache{Blocks: 1, Least: 1, Longest: tokens,
+			Tokens: tokens}, 1)
 	}
 }
 

@@ -108,11 +108,12 @@ type chunk struct {
 
 // job is one Run, as the pool sees it.
 type job struct {
-	a    *Attention
-	c    *Cache
-	p    *place // of the layer
-	b    *compute.Batch
-	args Args
+	a      *Attention
+	c      *Cache
+	p      *place // of the layer
+	b      *compute.Batch
+	tables [][]int32 // of the layer's group
+	args   Args
 
 	dst, q   []float32
 	ldd, ldq int
@@ -156,7 +157,7 @@ func (a *Attention) Run(p *pool.Pool, c *Cache, layer int, b *compute.Batch, arg
 		p.Run((*joining)(j), len(j.joins))
 	}
 	// Keep no reference to the caller's memory.
-	j.c, j.p, j.b, j.dst, j.q, j.args.Sinks = nil, nil, nil, nil, nil, nil
+	j.c, j.p, j.b, j.tables, j.dst, j.q, j.args.Sinks = nil, nil, nil, nil, nil, nil, nil
 }
 
 // check checks what Run was called with, and finds the layer's place.
@@ -168,6 +169,7 @@ func (j *job) check(layer int) error {
 		return fmt.Errorf("attention: layer %d of a kv cache of %d", layer, len(j.c.layers))
 	}
 	j.p = &j.c.layers[layer]
+	j.tables = j.b.TablesOf(j.p.Group)
 	cfg, a, b := &j.c.cfg, &j.args, j.b
 	width, out := a.Heads*a.HeadDim, a.Heads*j.p.ValueDim()
 	switch {
@@ -192,7 +194,7 @@ func (j *job) check(layer int) error {
 	}
 	for r, p := range b.Position {
 		s := int(b.Seq[r])
-		if s < 0 || s >= len(b.Tables) || p < 0 || int(p)/cfg.BlockSize >= len(b.Tables[s]) {
+		if s < 0 || s >= len(j.tables) || p < 0 || int(p)/cfg.BlockSize >= len(j.tables[s]) {
 			return fmt.Errorf("attention: row %d at position %d of sequence %d: no block table "+
 				"reaches it", r, p, s)
 		}

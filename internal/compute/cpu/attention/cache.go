@@ -15,8 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
-	"math/bits"
 	"unsafe"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -33,8 +31,7 @@ const tile = compute.CacheTile
 // take 2 MiB in each layer (the built-in model 6 MB more after nine requests), although long
 // contexts are read some 15 % faster.
 //
-// Layers follow each other, each with all of its blocks. A block of a layer holds, for K and then
-// for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
+// Layers lie as CacheShape.Lay has them. A block of a layer holds, for K and then for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
 // is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions,
 // [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of
 // memory. The elements of a row are permuted by lane. Behind the elements of a tile lie the scales
@@ -56,6 +53,8 @@ type Cache struct {
 type place struct {
 	compute.CacheLayer
 	at     int // its first block
+	blocks int // how many it has
+	factor int // how many of them a block of the cache is
 	tile   int // a tile of K or of V
 	scales int // from its begin to the scales of its positions
 	head   int // the tiles of one head in a block
@@ -72,30 +71,22 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	size, layers := uint64(0), make([]place, len(cfg.Layers))
+	places, size, err := cfg.Lay(1)
+	if err != nil {
+		return nil, err
+	}
+	layers := make([]place, len(cfg.Layers))
 	element, scale := cfg.DType.Size(), cfg.DType.ScaleSize()
 	for i, l := range cfg.Layers {
-		bytes, factors := uint64(cfg.Blocks), []int{cfg.BlockSize, l.Vectors(), l.Heads,
-			l.PaddedDim()*element + scale}
-		if l.Kind == compute.State {
-			bytes, factors = uint64(cfg.States), []int{l.StateBytes()}
-		}
-		for _, n := range factors {
-			var over uint64
-			if over, bytes = bits.Mul64(bytes, uint64(n)); over != 0 || bytes > math.MaxInt-size {
-				return nil, fmt.Errorf("kv cache of %d blocks of %d positions, layer %d of %v, "+
-					"does not fit the address space", cfg.Blocks, cfg.BlockSize, i, l)
-			}
-		}
-		p := place{CacheLayer: l, at: int(size), scales: tile * l.PaddedDim() * element}
+		p := place{CacheLayer: l, at: places[i].At, blocks: places[i].Blocks,
+			factor: cfg.Factor(l.Group), scales: tile * l.PaddedDim() * element}
 		p.tile = p.scales + tile*scale
 		p.head = p.tile * (cfg.BlockSize / tile)
 		p.values = p.head * l.Heads
 		p.block = l.Bytes(cfg.BlockSize, cfg.DType)
 		layers[i] = p
-		size += bytes
 	}
-	memory, err := offheap.Map(int(size), offheap.HugePages)
+	memory, err := offheap.Map(size, offheap.HugePages)
 	if err != nil {
 		return nil, fmt.Errorf("kv cache: %w", err)
 	}
@@ -117,7 +108,7 @@ func (c *Cache) heads(s compute.Span) []byte {
 		panic(fmt.Sprintf("attention: %+v of a kv cache of %+v", s, *cfg))
 	}
 	p := &c.layers[s.Layer]
-	at := p.tileOffset(s.Block, 0)
+	at := p.tileOffset(s.Block*p.factor, 0)
 	if s.Values {
 		at += p.values
 	}
@@ -138,6 +129,9 @@ func (c *Cache) Read(spans iter.Seq[compute.Span], f func(b []byte) error) error
 func (c *Cache) Fill(spans iter.Seq[compute.Span], f func(b []byte) error) error {
 	return c.Read(spans, f)
 }
+
+// Group implements compute.Cache.
+func (c *Cache) Group(layer int) int { return c.cfg.Layers[layer].Group }
 
 // State is the numbers that a layer keeps of a request, Heads·Dim. It panics outside of the cache.
 func (c *Cache) State(layer, slot int) []float32 {
@@ -204,8 +198,8 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32,
 			continue
 		}
 		block, off := slot/cfg.BlockSize, slot%cfg.BlockSize
-		if block >= cfg.Blocks {
-			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, cfg.Blocks))
+		if block >= p.blocks {
+			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, p.blocks))
 		}
 		at := p.tileOffset(block, off)
 		for h := range p.Heads {

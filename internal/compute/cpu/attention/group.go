@@ -94,13 +94,13 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 	}
 	s.seg, s.mapped = seg, st
 	cfg, g := &j.c.cfg, &j.segments[seg]
-	table := j.b.Tables[g.seq]
+	table := j.tables[g.seq]
 	begin := max(st*stretch, j.from(g.pos)/tile*tile)
 	for pos := begin; pos < min((st+1)*stretch, g.end()); {
 		block, off := int(table[pos/cfg.BlockSize]), pos%cfg.BlockSize
-		if block < 0 || block >= cfg.Blocks {
+		if block < 0 || block >= j.p.blocks {
 			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d",
-				pos, g.seq, block, cfg.Blocks))
+				pos, g.seq, block, j.p.blocks))
 		}
 		at := j.p.tileOffset(block, off)
 		for ; off < cfg.BlockSize && pos < (st+1)*stretch; off += tile {

@@ -143,12 +143,13 @@ func (y *Attention) store(qkv *Tensor, keys, values int, b *compute.Batch,
 		angles = nil
 	}
 	y.dev.StoreHeads(cache, y.layer, q, k, v, compute.HeadArgs{Scales: y.scales, Dim: dim,
-		QueryNorm: y.qNorm, KeyNorm: y.kNorm, Eps: y.eps, Angles: angles}, b.Slots)
+		QueryNorm: y.qNorm, KeyNorm: y.kNorm, Eps: y.eps, Angles: angles},
+		b.SlotsOf(cache.Group(y.layer)))
 	if y.temperature != nil {
 		y.dev.Heads(q, dim, nil, 0, y.temperature.turns())
 	}
 	if b.Split.Share == 0 {
 		return nil
 	}
-	return y.exchange(qkv.Columns(keys, 2*width), width, y.layer, y.scales, &b.Split, cache)
+	return y.exchange(qkv.Columns(keys, 2*width), width, y.layer, y.scales, b, cache)
 }

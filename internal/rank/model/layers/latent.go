@@ -149,10 +149,10 @@ func (y *LatentAttention) Forward(x *Tensor, b *compute.Batch, cache compute.Cac
 	y.latents.Forward(&m.latent, x)
 	y.dev.Heads(m.latent.Columns(0, o.Latent), o.Latent, y.norm, o.Eps, nil)
 	y.dev.Heads(m.latent.Columns(o.Latent, o.Turned), o.Turned, nil, 0, &o.Rotary.angles)
-	y.dev.WriteCache(cache, y.layer, m.latent.All(), compute.View{}, y.scales, b.Slots)
+	y.dev.WriteCache(cache, y.layer, m.latent.All(), compute.View{}, y.scales,
+		b.SlotsOf(cache.Group(y.layer)))
 	if b.Split.Share > 0 {
-		if err := y.exchange(m.latent.All(), 0, y.layer, y.scales, &b.Split,
-			cache); err != nil {
+		if err := y.exchange(m.latent.All(), 0, y.layer, y.scales, b, cache); err != nil {
 			return nil, err
 		}
 	}

@@ -8,7 +8,8 @@ import (
 // exchange gives what the cache keeps of the rows that this rank computes alone to the others, and
 // writes theirs to the cache. kept is keys, then values, of the latter so many columns.
 func (y *rank) exchange(kept compute.View, values, layer int, scales compute.CacheScales,
-	s *compute.Split, cache compute.Cache) error {
+	b *compute.Batch, cache compute.Cache) error {
+	s := &b.Split
 	y.share(kept, s.Rows, s.Share)
 	y.dev.Resize(&y.gathered, y.group.PCP.Size*s.Share, kept.Width)
 	err := y.await(status.Keys, func() error {
@@ -22,7 +23,7 @@ func (y *rank) exchange(kept compute.View, values, layer int, scales compute.Cac
 		v = y.gathered.Columns(kept.Width-values, values)
 	}
 	y.dev.WriteCache(cache, layer, y.gathered.Columns(0, kept.Width-values), v, scales,
-		s.Slots)
+		b.SharedSlotsOf(cache.Group(layer)))
 	return nil
 }
 

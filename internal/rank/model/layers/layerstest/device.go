@@ -320,6 +320,9 @@ func (Cache) Fill(iter.Seq[compute.Span], func([]byte) error) error { return nil
 // CopyState implements compute.Cache.
 func (Cache) CopyState(int, int) {}
 
+// Group implements compute.Cache.
+func (Cache) Group(int) int { return 0 }
+
 // Free implements compute.Cache.
 func (Cache) Free() error { return nil }
 
