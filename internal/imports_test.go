@@ -30,8 +30,9 @@ var pure = map[string][]string{
 	"text/typed":        nil,
 	"text/output":       {"text/typed"},
 	"link/balance":      {"compute"}, // devices look up which copies compute a row
-	"engine/kvcache":    {"link/step"},
+	"engine/kvcache":    {"compute/grouping", "link/step"},
 	"engine/draft":      {"link/step"},
+	"compute/grouping":  nil,
 	"link/layout":       nil,
 	"sys/memory":        nil,
 	"engine/rlhf/state": nil,
@@ -52,8 +53,8 @@ var pure = map[string][]string{
 	"text/constrain/tag": {"text/constrain/cfg", "text/constrain/regex", "text/constrain/schema",
 		"text/typed"},
 	"link/step": {"text/constrain", "compute/sample"},
-	"engine/schedule": {"text/constrain", "engine/kvcache", "engine/draft", "compute/sample",
-		"link/step"},
+	"engine/schedule": {"text/constrain", "engine/kvcache", "engine/draft", "compute/grouping",
+		"compute/sample", "link/step"},
 }
 
 // narrow are packages that import nothing of ours but what is named.

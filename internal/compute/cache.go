@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 )
 
 // CacheTile is the number of positions, and of dimensions of a head, that a KV cache keeps
@@ -42,7 +42,7 @@ type CacheLayer struct {
 	// only; 0 is all up to p.
 	Window int `json:"window,omitempty"`
 	// Group is the number of the layer's group, of those that have blocks of their own of the same
-	// positions (layout.CacheGroups).
+	// positions (grouping.Groups).
 	Group int `json:"group,omitempty"`
 }
 
@@ -144,7 +144,7 @@ func StateBytes(layers []CacheLayer) (n int) {
 // Window is how many positions back the layers read at most, the row's own included: the largest of
 // their windows; 0 is all, which one layer without a window reads, unless such are in groups of
 // their own. A State reads none.
-func Window(layers []CacheLayer, groups layout.CacheGroups) (most int) {
+func Window(layers []CacheLayer, groups grouping.Groups) (most int) {
 	for _, l := range layers {
 		if l.Window == 0 && l.Kind != State && groups.Count() == 1 {
 			return 0
@@ -253,8 +253,8 @@ func (c CacheShape) Factor(group int) int {
 	return 1
 }
 
-// LayerPlace is where a cache has what a layer keeps: Blocks of its own, one after the other, from a
-// byte on.
+// LayerPlace is where a cache has what a layer keeps: Blocks of its own, one after the other, from
+// a byte on.
 type LayerPlace struct{ At, Blocks int }
 
 // Lay places the layers in a memory of size bytes. Those of one group follow each other, each with
@@ -294,9 +294,9 @@ func (c CacheShape) Lay(align int) (places []LayerPlace, size int, err error) {
 // GroupsOf chooses the groups that a model's layers are in which serves contexts of so many
 // positions: those that waste least, or one where layers with windows would save too little. Layers
 // that keep a state are in one group with all others.
-func GroupsOf(layers []CacheLayer, positions, blockSize int, dtype DType) layout.CacheGroups {
+func GroupsOf(layers []CacheLayer, positions, blockSize int, dtype DType) grouping.Groups {
 	var of [2]struct{ layers, bytes int }
-	one, window := layout.CacheGroups{}, 0
+	one, window := grouping.Groups{}, 0
 	for _, l := range layers {
 		k := &of[0]
 		if l.Window > 0 {
@@ -326,7 +326,7 @@ func GroupsOf(layers []CacheLayer, positions, blockSize int, dtype DType) layout
 				float64(b*n) / float64(windowed.layers*windowed.bytes) *
 				(1 + groupCost*float64(a+b))
 			if cost < least {
-				best, least, block = layout.CacheGroups{Whole: a, Windowed: b}, cost, n
+				best, least, block = grouping.Groups{Whole: a, Windowed: b}, cost, n
 			}
 		}
 	}
@@ -340,8 +340,8 @@ func GroupsOf(layers []CacheLayer, positions, blockSize int, dtype DType) layout
 	return best
 }
 
-// mostGroups bounds what tables of blocks take. A group more is worth it that saves groupCost of the
-// cache.
+// mostGroups bounds what tables of blocks take. A group more is worth it that saves groupCost of
+// the cache.
 const (
 	mostGroups = 16
 	groupCost  = 0.02

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 )
 
 // kinds are so many layers that read all positions, and so many that have a window, layer by layer
@@ -46,18 +46,18 @@ func TestGroupsOf(t *testing.T) {
 		name      string
 		layers    []compute.CacheLayer
 		positions int
-		want      layout.CacheGroups
+		want      grouping.Groups
 	}{
-		{"gpt-oss 20B", of(12, 12, 1), 131072, layout.CacheGroups{Whole: 1, Windowed: 1}},
-		{"gemma 3 4B", of(5, 29, 1), 131072, layout.CacheGroups{Whole: 1, Windowed: 6}},
-		{"gemma 3 27B", of(10, 52, 1), 131072, layout.CacheGroups{Whole: 1, Windowed: 5}},
-		{"gemma 4 E4B", of(4, 20, 2), 131072, layout.CacheGroups{Whole: 2, Windowed: 5}},
-		{"a short context", of(5, 29, 1), 1024, layout.CacheGroups{}},
-		{"windows alone", of(0, 8, 1), 131072, layout.CacheGroups{}},
-		{"no windows", of(8, 0, 1), 131072, layout.CacheGroups{}},
-		{"states", append(of(4, 4, 1), state), 131072, layout.CacheGroups{}},
-		{"layers of a kind that differ", uneven, 131072, layout.CacheGroups{}},
-		{"kinds of no common size", unlike, 131072, layout.CacheGroups{}},
+		{"gpt-oss 20B", of(12, 12, 1), 131072, grouping.Groups{Whole: 1, Windowed: 1}},
+		{"gemma 3 4B", of(5, 29, 1), 131072, grouping.Groups{Whole: 1, Windowed: 6}},
+		{"gemma 3 27B", of(10, 52, 1), 131072, grouping.Groups{Whole: 1, Windowed: 5}},
+		{"gemma 4 E4B", of(4, 20, 2), 131072, grouping.Groups{Whole: 2, Windowed: 5}},
+		{"a short context", of(5, 29, 1), 1024, grouping.Groups{}},
+		{"windows alone", of(0, 8, 1), 131072, grouping.Groups{}},
+		{"no windows", of(8, 0, 1), 131072, grouping.Groups{}},
+		{"states", append(of(4, 4, 1), state), 131072, grouping.Groups{}},
+		{"layers of a kind that differ", uneven, 131072, grouping.Groups{}},
+		{"kinds of no common size", unlike, 131072, grouping.Groups{}},
 	} {
 		got := compute.GroupsOf(c.layers, c.positions, 16, compute.BFloat16)
 		if got != c.want {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 )
 
 func TestBytesPerBlock(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWindow(t *testing.T) {
 		for _, n := range c.windows {
 			layers = append(layers, CacheLayer{Heads: 1, Dim: 2, Window: n})
 		}
-		if got := Window(layers, layout.CacheGroups{}); got != c.want {
+		if got := Window(layers, grouping.Groups{}); got != c.want {
 			t.Errorf("layers with windows of %v read %d positions, not %d", c.windows, got, c.want)
 		}
 	}

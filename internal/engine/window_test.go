@@ -120,6 +120,50 @@ func alone(t *testing.T, dir string, prompt []int32, n int) []int32 {
 	return tokens[len(prompt):]
 }
 
+// TestStoredWindows finds a conversation in the files of another engine: what layers with a window
+// read of it, and all that the others do.
+func TestStoredWindows(t *testing.T) {
+	for name, dir := range map[string]string{
+		"all": windowed(t), "some": "../../testdata/models/gemma2-tiny",
+	} {
+		t.Run(name, func(t *testing.T) {
+			stored := t.TempDir()
+			open := func() *engine.Engine {
+				return openEngine(t, func(c *config.Config) {
+					c.Model.Path, c.Model.SkipTokenizerInit = dir, true
+					c.Cache.Offloading.GiB, c.Cache.Offloading.Dir = 0.1, stored
+					c.Schedule.MaxNumBatchedTokens, c.Schedule.MaxNumSeqs = 32, 4
+				})
+			}
+			prompt := make([]int32, 200)
+			for i := range prompt {
+				prompt[i] = int32(3 + i*i%400)
+			}
+			ask := func(e *engine.Engine, prompt []int32, cached int) []int32 {
+				t.Helper()
+				sampling := params(e, 60)
+				sampling.IgnoreEOS, sampling.StopTokens = true, nil
+				got := mustAsk(t, e, engine.NewRequest(prompt, sampling))
+				if got.last.CachedTokens != cached {
+					t.Errorf("%d tokens were found, not %d", got.last.CachedTokens, cached)
+				}
+				return got.tokens
+			}
+			first := open()
+			talk := slices.Concat(prompt, ask(first, prompt, 0))
+			awaitFiles(t, stored, 5) // of windows there are the last ones only
+			second := open()
+			got := ask(second, talk, len(talk)/16*16)
+			if want := ask(first, talk, len(talk)/16*16); !slices.Equal(got, want) {
+				t.Errorf("%v, not %v", got, want)
+			}
+			if second.Totals().ExternalHits == 0 {
+				t.Error("nothing came from files")
+			}
+		})
+	}
+}
+
 // TestWindowedCache generates far beyond the window of all layers in a cache that holds little more
 // than it, and beyond that of some in one that holds little more beside all of the others. It wants
 // what the model says with room for everything: one request in the least cache, then several at

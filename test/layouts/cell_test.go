@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -258,7 +259,7 @@ var extended struct {
 
 // windowed says that all layers have a window.
 func (m *modelUnderTest) windowed() bool {
-	return compute.Window(m.caches(), layout.CacheGroups{}) > 0
+	return compute.Window(m.caches(), grouping.Groups{}) > 0
 }
 
 // caches are what the layers keep; nil where opening the model will say what is wrong with it.

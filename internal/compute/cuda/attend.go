@@ -156,7 +156,8 @@ func (d *Device) attended(b *compute.Batch, y *cache, layer int, args *compute.A
 	m, s := of(dst.Memory), &d.step
 	m.written()
 	return kernels.AttendParams{Q: first(q), Cache: y.layers[layer],
-		Positions: d.integers(b.Position), Tables: s.tablesOf(b, y.shape.Layers[layer].Group), Sinks: at(args.Sinks), Y: m.values,
+		Positions: d.integers(b.Position), Tables: s.tablesOf(b, y.Group(layer)),
+		Sinks: at(args.Sinks), Y: m.values,
 		Half: m.half(true), Heads: int32(args.Heads), KvHeads: int32(args.KVHeads),
 		Ldq: int32(q.Stride), LDY: int32(dst.Width), BlockSize: int32(y.shape.BlockSize),
 		TableStride: int32(s.shape.table), Window: int32(args.Window), Scale: args.Scale * log2e,

@@ -14,12 +14,12 @@
 // is so from that plan on (Grow); what comes from elsewhere when it has come (Allocate, then
 // Cache).
 //
-// Layers may be in several groups, each of which has blocks of its own: then a table lists, for each
-// BlockSize positions, which are a part of the sequence, a block of every group. Of layers with a
-// window a sequence needs the blocks only that later positions still read: it gives the others up
-// as it goes on (Slide), and its table has step.NoBlock in their place. They stay entries as any
-// block that is free. A prefix is found again by all blocks of whole contexts and the last ones of
-// windows, as many as the position after it reads (vLLM's HybridKVCacheCoordinator).
+// Layers may be in several groups, each of which has blocks of its own: then a table lists, for
+// each BlockSize positions, which are a part of the sequence, a block of every group. Of layers
+// with a window a sequence needs the blocks only that later positions still read: it gives the
+// others up as it goes on (Slide), and its table has step.NoBlock in their place. They stay entries
+// as any block that is free. A prefix is found again by all blocks of whole contexts and the last
+// ones of windows, as many as the position after it reads (vLLM's HybridKVCacheCoordinator).
 //
 // Where layers keep a state of a sequence, blocks alone do not let another one go on: its state
 // must have been kept, too (Snapshot). The manager knows the numbers of the places for them.
@@ -30,7 +30,7 @@ import (
 	"math"
 	"sort"
 
-	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -47,7 +47,7 @@ type Config struct {
 	// window, itself included: blocks that no later position reads are given up (Slide).
 	Window int
 	// Groups are those of the layers. One group is of windows if there is a Window.
-	Groups layout.CacheGroups
+	Groups grouping.Groups
 	// Snapshots, if positive, is how many states of sequences can be kept: then a sequence goes on
 	// from one only, and a prefix is found as far as one was kept of it (Snapshot).
 	Snapshots int

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -48,10 +48,10 @@ func TestNewRefuses(t *testing.T) {
 		{Config{Blocks: 4, BlockSize: 0}, "BlockSize is 0"},
 		{Config{Blocks: 4, BlockSize: 4, Window: -1}, "Window is -1"},
 		{Config{Blocks: 4, BlockSize: 4, Window: 8}, "Window is 8 and Chunk 0"},
-		{Config{Blocks: 4, BlockSize: 4, Groups: layout.CacheGroups{Whole: 1, Windowed: 1}},
+		{Config{Blocks: 4, BlockSize: 4, Groups: grouping.Groups{Whole: 1, Windowed: 1}},
 			"1 groups of whole contexts, 1 of windows with a Window of 0"},
 		{Config{Blocks: 4, BlockSize: 4, Window: 4, Chunk: 1,
-			Groups: layout.CacheGroups{Windowed: 2}}, "0 groups of whole contexts, 2 of windows"},
+			Groups: grouping.Groups{Windowed: 2}}, "0 groups of whole contexts, 2 of windows"},
 		{Config{Blocks: 4, BlockSize: 4, Snapshots: -1}, "Snapshots is -1"},
 		{Config{Blocks: 4, BlockSize: 4, Window: 8, Chunk: 1, Snapshots: 2}, "2 and Window 8"},
 	} {
@@ -379,7 +379,7 @@ func TestSlide(t *testing.T) {
 func TestGroups(t *testing.T) {
 	const gone = step.NoBlock
 	c := Config{Blocks: 23, BlockSize: 4, PrefixCaching: true, Window: 9, Chunk: 4,
-		Groups: layout.CacheGroups{Whole: 1, Windowed: 2}}
+		Groups: grouping.Groups{Whole: 1, Windowed: 2}}
 	if got := c.Most(40); got != 10+2*4 || c.Most(8) != 6 || c.Longest() != 15*4 {
 		t.Fatalf("a sequence holds %d blocks, the longest has %d positions", got, c.Longest())
 	}
@@ -556,7 +556,7 @@ func walk(t *testing.T, seed uint64) {
 	if seed%2 == 1 {
 		c.Window, c.Chunk = 1+rng.IntN(3*size), 1+rng.IntN(2*size)
 		if seed%4 == 3 {
-			c.Groups = layout.CacheGroups{Whole: 1 + rng.IntN(2), Windowed: 1 + rng.IntN(3)}
+			c.Groups = grouping.Groups{Whole: 1 + rng.IntN(2), Windowed: 1 + rng.IntN(3)}
 			c.Blocks *= c.Groups.Count()
 		}
 	} else if seed%4 == 0 {

@@ -15,8 +15,8 @@ type Sequence struct {
 	blocks  []uint32
 	root    digest
 	digests []digest
-	// entries is how many leading parts have blocks that were made, or were found as, cache entries;
-	// or were given up.
+	// entries is how many leading parts have blocks that were made, or were found as, cache
+	// entries; or were given up.
 	entries int
 	// gone is of how many leading parts blocks of windows were given up, or never had: NoBlock in
 	// the table.
@@ -125,8 +125,8 @@ func (c *Config) Missing(hit, next int) int {
 	return n * c.Groups.Count()
 }
 
-// Trim makes the blocks of a table NoBlock that no position from pos on reads, and tells whether all
-// others are there.
+// Trim makes the blocks of a table NoBlock that no position from pos on reads, and tells whether
+// all others are there.
 func (c *Config) Trim(blocks []uint32, pos int) bool {
 	whole, groups, first := c.whole(), c.Groups.Count(), c.First(pos)
 	for i, b := range blocks {

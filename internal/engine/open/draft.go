@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/queue"
@@ -202,7 +203,7 @@ func (r *resolver) checkDraft(d *draftModel) error {
 	case compute.StateBytes(model.CacheLayers(c, d.stage.From, d.stage.To, 1)) > 0:
 		return errors.New("it keeps a state of each request, which does not go back to the token " +
 			"before a wrong guess")
-	case compute.Window(r.Model.Cache(), layout.CacheGroups{}) > 0:
+	case compute.Window(r.Model.Cache(), grouping.Groups{}) > 0:
 		return fmt.Errorf("all layers of %q have a sliding window: blocks that have left it are "+
 			"gone for a draft model too", r.Info.Root)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/eagleray/eagleray/internal/compute"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/gpus"
 	"github.com/eagleray/eagleray/internal/link/layout"
@@ -34,7 +35,7 @@ type Spec struct {
 	Ranks        int
 	Stages       layout.Stages
 	// Groups are those of the layers in the KV cache.
-	Groups layout.CacheGroups
+	Groups grouping.Groups
 	// overrides are the members of --hf-overrides that go before config.json's.
 	overrides map[string]json.RawMessage
 	// fromHub says that dir is a snapshot of a Hub repo, which other nodes can fetch too.

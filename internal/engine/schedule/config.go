@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
-	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
 
@@ -26,12 +26,12 @@ type Config struct {
 	// are a model without a cache, whose prompts are computed in one step: without ChunkedPrefill
 	// and PrefixCaching.
 	BlockSize, Blocks int
-	// Window, if positive, is how many positions back layers with a window read at most: blocks that
-	// have left it are free again. Then the cache must hold Least blocks only.
+	// Window, if positive, is how many positions back layers with a window read at most: blocks
+	// that have left it are free again. Then the cache must hold Least blocks only.
 	Window int
-	// Groups are those of the layers, each of which has blocks of its own; one group has a window if
-	// there is a Window.
-	Groups layout.CacheGroups
+	// Groups are those of the layers, each of which has blocks of its own; one group has a window
+	// if there is a Window.
+	Groups grouping.Groups
 	// Snapshots, if positive, is how many states of requests can be kept beside those that run, for
 	// models that keep one: a prefix is found as far as one was kept. One is kept of each prompt,
 	// at the last border of blocks before its last token, where a chunk ends therefore; not without

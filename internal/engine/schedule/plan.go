@@ -137,9 +137,12 @@ func (s *Scheduler) advance(t *turn, background bool) {
 }
 
 // slide gives up the blocks of a request that no position still to be computed reads, here or where
-// its blocks go to.
+// its blocks go to: what is stored of it ends with a full block.
 func (s *Scheduler) slide(r *Request) {
 	pos := r.computed
+	if s.config.Offload {
+		pos -= pos % s.config.BlockSize
+	}
 	if r.HandOver {
 		pos = min(pos, s.handedOver(r))
 	}

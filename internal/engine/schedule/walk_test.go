@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/compute/sample"
 	"github.com/eagleray/eagleray/internal/engine/draft"
 	"github.com/eagleray/eagleray/internal/engine/kvcache"
-	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
 	"github.com/eagleray/eagleray/internal/text/constrain"
 )
@@ -56,7 +56,8 @@ func (s *Scheduler) check() error {
 			}
 		}
 		parts := len(r.seq.Blocks()) / s.config.Groups.Count()
-		if most := s.config.cache().Most(parts * s.config.BlockSize); held > most && !r.HandOver {
+		if most := s.config.cache().Most(parts * s.config.BlockSize); held > most && !r.HandOver &&
+			!s.config.Offload {
 			return fmt.Errorf("request %d holds %d blocks, needs %d at most", r.Key, held, most)
 		}
 		slots[r.slot] = true
@@ -297,7 +298,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	if rng.IntN(2) == 0 {
 		c.Window = 1 + rng.IntN(24)
 		if rng.IntN(2) == 0 {
-			c.Groups = layout.CacheGroups{Whole: 1 + rng.IntN(2), Windowed: 1 + rng.IntN(3)}
+			c.Groups = grouping.Groups{Whole: 1 + rng.IntN(2), Windowed: 1 + rng.IntN(3)}
 		}
 	} else if rng.IntN(2) == 0 {
 		c.Snapshots = 1 + rng.IntN(5)

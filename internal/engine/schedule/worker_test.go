@@ -189,7 +189,8 @@ func (w *worker) learn(c Config, p *step.Plan) error {
 		}
 		w.slots[q.Slot] = &slot{
 			tokens: append([]int32(nil), q.Tokens...), prompt: int(q.PromptLen),
-			blocks: append([]uint32(nil), q.Blocks...), next: len(q.Blocks) / w.groups * w.blockSize,
+			blocks:     append([]uint32(nil), q.Blocks...),
+			next:       len(q.Blocks) / w.groups * w.blockSize,
 			params:     q.Params,
 			constraint: q.Constraint,
 		}

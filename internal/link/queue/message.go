@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/link/layout"
 	"github.com/eagleray/eagleray/internal/link/step"
 )
@@ -116,8 +117,8 @@ type Init struct {
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
 	// Groups are those of the layers, which have blocks of their own.
-	Groups  layout.CacheGroups `json:"groups,omitzero"`
-	MaxSeqs int                `json:"max_seqs"`
+	Groups  grouping.Groups `json:"groups,omitzero"`
+	MaxSeqs int             `json:"max_seqs"`
 	// Nodes are the numbers of the nodes that the ranks are on.
 	Nodes []int `json:"nodes,omitempty"`
 	// RedundantExperts is how many experts of a layer have copies on several ranks.

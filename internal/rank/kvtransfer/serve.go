@@ -158,8 +158,8 @@ func (a *Agent) send(c net.Conn, memory *segment, w *bufio.Writer,
 
 func within(x, of [2]int) bool { return x[0] >= of[0] && x[0] < x[1] && x[1] <= of[1] }
 
-// lacks tells whether a table lacks blocks that are read whatever comes after them: of the one group
-// of layers, or the first of several. What others lack their peers do not ask for.
+// lacks tells whether a table lacks blocks that are read whatever comes after them: of the one
+// group of layers, or the first of several. What others lack their peers do not ask for.
 func (a *Agent) lacks(table []uint32) bool {
 	groups := a.opt.Shape.Groups()
 	for i := 0; i < len(table); i += groups {

@@ -2,7 +2,7 @@ package model
 
 import (
 	"github.com/eagleray/eagleray/internal/compute"
-	"github.com/eagleray/eagleray/internal/link/layout"
+	"github.com/eagleray/eagleray/internal/compute/grouping"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
 )
 
@@ -27,7 +27,7 @@ func CacheLayers(c *Config, from, to, tpSize int) []compute.CacheLayer {
 
 // GroupedLayers is CacheLayers with the groups that the layers are in, of the whole model's.
 func GroupedLayers(c *Config, from, to, tpSize int,
-	groups layout.CacheGroups) []compute.CacheLayer {
+	groups grouping.Groups) []compute.CacheLayer {
 	all, kinds := CacheLayers(c, 0, to, tpSize), [2]int{}
 	for i := range all {
 		windowed, n := all[i].Window > 0, &kinds[0]

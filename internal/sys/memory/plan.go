@@ -52,8 +52,9 @@ type Host struct {
 type Cache struct {
 	// Blocks are as asked for; 0 is as many as there is room for, up to Most.
 	Blocks, Most int64
-	// Least is how many a sequence of the greatest length needs, Positions how long that is. Longest
-	// is how long one can be that so many have room for, Tokens how many they hold of several.
+	// Least is how many a sequence of the greatest length needs, Positions how long that is.
+	// Longest is how long one can be that so many have room for, Tokens how many they hold of
+	// several.
 	Least           int64
 	Positions       int
 	Longest, Tokens func(blocks int64) int64

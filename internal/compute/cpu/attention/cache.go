@@ -31,12 +31,13 @@ const tile = compute.CacheTile
 // take 2 MiB in each layer (the built-in model 6 MB more after nine requests), although long
 // contexts are read some 15 % faster.
 //
-// Layers lie as CacheShape.Lay has them. A block of a layer holds, for K and then for V, one tile of 16 positions after the other of the first head, then of the next. A tile of K
-// is transposed, [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions,
-// [slice][16 positions][16 dimensions]. So both kernels read rows of 16 elements in the order of
-// memory. The elements of a row are permuted by lane. Behind the elements of a tile lie the scales
-// of its 16 positions, where vectors have one. Latents are kept as K only. A layer of states has
-// them one after the other, each of float32 values.
+// Layers lie as CacheShape.Lay has them. A block of a layer holds, for K and then for V, one tile
+// of 16 positions after the other of the first head, then of the next. A tile of K is transposed,
+// [dimension][16 positions]; a tile of V is cut into slices of 16 dimensions, [slice][16
+// positions][16 dimensions]. So both kernels read rows of 16 elements in the order of memory. The
+// elements of a row are permuted by lane. Behind the elements of a tile lie the scales of its 16
+// positions, where vectors have one. Latents are kept as K only. A layer of states has them one
+// after the other, each of float32 values.
 //
 // Concurrent calls of Write must write different slots, and none may run beside an Attention.Run
 // that reads them.

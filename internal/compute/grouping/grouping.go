@@ -1,23 +1,24 @@
-package layout
+// Package grouping says which layers of a model have blocks of their own in its KV cache.
+package grouping
 
 import "fmt"
 
-// CacheGroups is into how many groups a KV cache divides the layers of a model, each with blocks of
+// Groups is into how many groups a KV cache divides the layers of a model, each with blocks of
 // its own of the same positions: those of layers that read all positions before, and those of
 // layers with a window, which give up what has left it (vLLM: hybrid KV cache manager). Blocks of
 // all groups have one size in bytes, so that any can have any. The zero value is one group of all
 // layers.
-type CacheGroups struct {
+type Groups struct {
 	Whole    int `json:"whole,omitempty"`
 	Windowed int `json:"windowed,omitempty"`
 }
 
 // Count is the number of groups: those of whole contexts are numbered first.
-func (g CacheGroups) Count() int { return max(1, g.Whole+g.Windowed) }
+func (g Groups) Count() int { return max(1, g.Whole+g.Windowed) }
 
 // Group is the group of a layer that is, of its kind in the whole model, the n-th. Kinds take turns
 // layer by layer, so that each stage of a pipeline has as many of each group, but for one.
-func (g CacheGroups) Group(windowed bool, n int) int {
+func (g Groups) Group(windowed bool, n int) int {
 	switch {
 	case g.Count() == 1:
 		return 0
@@ -27,6 +28,6 @@ func (g CacheGroups) Group(windowed bool, n int) int {
 	return n % g.Whole
 }
 
-func (g CacheGroups) String() string {
+func (g Groups) String() string {
 	return fmt.Sprintf("%d groups of whole contexts, %d of windows", g.Whole, g.Windowed)
 }
