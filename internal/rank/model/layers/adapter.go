@@ -205,15 +205,27 @@ type Adaptation struct {
 	src     Source
 	modules map[string]*lora.Module
 	made    []*compute.LowRank
+	err     error
 }
 
 // Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
-// Modules of other stages are left out.
-func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) *Adaptation {
+// Modules of other stages are left out; of are the modules of this one, of which a checkpoint may
+// have some under other names, with other rows: GGUF of several architectures does.
+func (l *Loader) Adapt(id uint32, a *lora.Adapter, of []lora.Shape, src Source) *Adaptation {
 	y := &Adaptation{loader: l, id: id, src: src, modules: make(map[string]*lora.Module,
 		len(a.Modules))}
 	for i := range a.Modules {
 		y.modules[a.Modules[i].Name] = &a.Modules[i]
+	}
+	stored := map[string]bool{}
+	for _, s := range l.Adaptable() {
+		stored[s.Name] = true
+	}
+	for _, s := range of {
+		if y.modules[s.Name] != nil && !stored[s.Name] {
+			y.err = fmt.Errorf("module %s is adapted, and the checkpoint has its weights under "+
+				"other names: adapters need the one that transformers writes", s.Name)
+		}
 	}
 	return y
 }
@@ -222,6 +234,9 @@ func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) *Adaptation {
 // from then on rows of its id have it. On an error nothing is kept.
 func (y *Adaptation) Step(weights int) (done bool, err error) {
 	l := y.loader
+	if y.err != nil {
+		return false, y.err
+	}
 	if l.Adapted(y.id) {
 		y.Free()
 		return true, nil
