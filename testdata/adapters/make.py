@@ -42,10 +42,21 @@ LATENT = {
 }
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 16}
 
-# Families of which no folder of testdata is, by model_type.
+# Families of which no folder of testdata is, or none whose widths are multiples of 32, by
+# model_type.
 CONFIGS: dict[str, Settings] = {
     "arcee": SHAPE,
     "bamba": {**SHAPE, **MAMBA, "attn_layer_indices": [1]},
+    "deepseek_v3": {
+        **SHAPE,
+        **LATENT,
+        **GROUPS,
+        "num_key_value_heads": 4,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+    },
     "exaone_moe": {
         **SHAPE,
         **EXPERTS,
@@ -55,6 +66,7 @@ CONFIGS: dict[str, Settings] = {
         "mlp_layer_types": ["dense", "sparse"],
         "sliding_window": 16,
     },
+    "falcon_h1": {**SHAPE, **MAMBA, "head_dim": 8, "mamba_d_ssm": 64},
     "flex_olmo": {**SHAPE, **EXPERTS},
     "gemma4_unified": {"text_config": {**SHAPE, "head_dim": 8, "global_head_dim": 8}},
     "gpt_bigcode": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64, "vocab_size": 128},
@@ -85,8 +97,27 @@ CONFIGS: dict[str, Settings] = {
     },
     "mellum": {**SHAPE, **EXPERTS, "head_dim": 8},
     "minicpm3": {**SHAPE, **LATENT},
+    "mixtral": {**SHAPE, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "nemotron_h": {
+        **SHAPE,
+        "head_dim": 8,
+        "layers_block_type": ["mamba", "moe", "attention", "mlp"],
+        "num_hidden_layers": 4,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 8,
+        "n_groups": 1,
+        "ssm_state_size": 16,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 32,
+        "n_shared_experts": 1,
+        "n_group": 1,
+        "topk_group": 1,
+    },
     "olmo": SHAPE,
     "phi": SHAPE,
+    "qwen2_moe": {**SHAPE, **EXPERTS, "shared_expert_intermediate_size": 64},
     "qwen3_5_text": {
         **SHAPE,
         "head_dim": 8,

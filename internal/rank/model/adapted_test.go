@@ -60,14 +60,20 @@ func (f *tinyFamily) config(t *testing.T) *model.Config {
 }
 
 // made is a checkpoint of random float32 weights of the model of c.
-func made(t *testing.T, c *model.Config) layers.Source {
+func made(t *testing.T, c *model.Config) layers.Source { return sourceOf(weightsOf(t, c)) }
+
+func sourceOf(list []checkpoint.Tensor) layers.Source {
+	return model.FromCheckpoint(checkpoint.InMemory("made", list, func() error { return nil }))
+}
+
+// weightsOf are random float32 weights of the model of c.
+func weightsOf(t *testing.T, c *model.Config) (list []checkpoint.Tensor) {
 	t.Helper()
 	specs, err := model.Expected(c, model.Stage{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
-	var list []checkpoint.Tensor
 	for _, s := range specs {
 		n, middle, width := 1, 1., 0.3
 		for _, dim := range s.Shape {
@@ -84,7 +90,7 @@ func made(t *testing.T, c *model.Config) layers.Source {
 		list = append(list, checkpoint.Tensor{Name: s.Name, DType: checkpoint.F32, Shape: s.Shape,
 			Data: raw})
 	}
-	return model.FromCheckpoint(checkpoint.InMemory("made", list, func() error { return nil }))
+	return list
 }
 
 // computed is a model of float32 weights of a source.
@@ -132,10 +138,7 @@ func TestEveryFamilyIsAdapted(t *testing.T) {
 			checkAdaptable(t, cfg, f.Modules)
 			a := newAdapter(t, cfg, 7, func(string) bool { return true })
 			src := made(t, cfg)
-			ids := prompt(20)
-			for i := range ids {
-				ids[i] %= int32(cfg.VocabSize)
-			}
+			ids := promptOf(cfg)
 			s := computed(t, cfg, src)
 			base := s.forward(t, 0, piece{tokens: ids})
 			a.load(t, s.model, 3)
@@ -154,6 +157,15 @@ func TestEveryFamilyIsAdapted(t *testing.T) {
 			t.Errorf("%s is not among the families", a)
 		}
 	}
+}
+
+// promptOf is a prompt of tokens that the model has.
+func promptOf(c *model.Config) []int32 {
+	ids := prompt(20)
+	for i := range ids {
+		ids[i] %= int32(c.VocabSize)
+	}
+	return ids
 }
 
 // checkAdaptable compares the modules that may be adapted with those of transformers.

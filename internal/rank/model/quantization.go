@@ -156,23 +156,37 @@ func readAutoRound(f *checkpoint.Fields, q *Quantization) {
 	}
 }
 
-// readModelOpt reads what NVIDIA's ModelOpt writes: e4m3 with one scale for each module, and
-// NVFP4. What inputs are rounded to makes no difference: they are not rounded.
+// readModelOpt reads what NVIDIA's ModelOpt writes: e4m3 with one scale for each module, for each
+// output feature, for each block, or for 32 input features, and NVFP4. Before 0.31 it wrote that
+// one object deeper. What inputs are rounded to makes no difference: they are not rounded.
 func readModelOpt(f *checkpoint.Fields, q *Quantization) {
-	q.outside = true
-	switch algorithm := f.Text("quant_algo", ""); algorithm {
-	case "FP8":
-		q.of = func(string) layers.Format {
-			return layers.Scaled{Float: true, Scale: ".weight_scale"}
-		}
-	case "NVFP4":
-		e := layers.E2M1{Group: f.Integer("group_size", 16, 1, checkpoint.MaxDim),
-			Weight: ".weight", Global: ".weight_scale_2"}
-		q.of = func(string) layers.Format { return e }
-	default:
-		f.Fail(checkpoint.ErrUnsupported, "quant_algo", "is %s; FP8, NVFP4 are read",
-			checkpoint.Short(algorithm))
+	if inner := f.Object("quantization"); inner != nil {
+		readModelOpt(inner, q)
+		f.Adopt(inner)
+		return
 	}
+	q.outside = true
+	s := layers.Scaled{Float: true, Scale: ".weight_scale"}
+	format := layers.Format(s)
+	switch algorithm := f.Text("quant_algo", ""); strings.ToUpper(algorithm) {
+	case "FP8":
+	case "FP8_PER_CHANNEL_PER_TOKEN":
+		s.Rows = 1
+		format = s
+	case "FP8_PB_WO":
+		s.Rows, s.Cols = 128, 128
+		format = s
+	case "MXFP8":
+		s.Rows, s.Cols = 1, 32
+		format = s
+	case "NVFP4", "W4A16_NVFP4":
+		format = layers.E2M1{Group: f.Integer("group_size", 16, 1, checkpoint.MaxDim),
+			Weight: ".weight", Global: ".weight_scale_2"}
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "quant_algo", "is %s; FP8, FP8_PER_CHANNEL_PER_TOKEN, "+
+			"FP8_PB_WO, MXFP8, NVFP4, W4A16_NVFP4 are read", checkpoint.Short(algorithm))
+	}
+	q.of = func(string) layers.Format { return format }
 }
 
 // readAWQ reads what AutoAWQ writes, and the names of its beginnings.
