@@ -264,6 +264,23 @@ var encodings = []encoding{
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			return e.e4m3(rows, cols, 128, 128, ".weight_scale", w)
 		}, ""},
+	{"torchao of 8 bits", `{"quant_method":"torchao","quant_type":{"default":{"_type":` +
+		`"Int8WeightOnlyConfig","_version":2,"_data":{"group_size":32}}},` +
+		`"include_input_output_embeddings":false,"modules_to_not_convert":["lm_head"]}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 8, cols/32, false, w, inOrder(32))
+			codes, zeros := make([]byte, rows*cols), make([]byte, rows*cols/32)
+			for i, q := range a.codes {
+				codes[i] = byte(int8(q - 128))
+			}
+			for i, z := range a.zeros {
+				zeros[i] = byte(int8(z - 128))
+			}
+			e.add("._weight_qdata", checkpoint.I8, codes, rows, cols)
+			e.add("._weight_scale", checkpoint.F32, float32s(a.scales), rows, cols/32)
+			e.add("._weight_zero_point", checkpoint.I8, zeros, rows, cols/32)
+			return a.weights
+		}, ""},
 	{"awq", `{"quant_method":"awq","bits":4,"group_size":32}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {
 			a := e.round(rows, cols, 4, cols/32, false, w, inOrder(32))

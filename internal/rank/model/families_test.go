@@ -15,7 +15,7 @@ import (
 
 // familyEncodings are those of encodings that every family is read in.
 var familyEncodings = []string{"gptq", "awq", "packed in groups", "modelopt in a file of its own",
-	"fp8 in blocks", "bitsandbytes of 8 bits"}
+	"fp8 in blocks", "bitsandbytes of 8 bits", "torchao of 8 bits"}
 
 // TestEveryFamilyIsQuantised quantises the linear modules of the layers of each family, by their
 // names in checkpoints, but for one module that lists name as plain, and compares the model with
@@ -94,7 +94,8 @@ func checkQuantised(t *testing.T, f tinyFamily, how string) {
 
 // plainLists are the members of quantization_config that name modules which are plain.
 var plainLists = map[string]string{"awq": "modules_to_not_convert", "compressed-tensors": "ignore",
-	"fp8": "modules_to_not_convert", "bitsandbytes": "llm_int8_skip_modules"}
+	"fp8": "modules_to_not_convert", "torchao": "modules_to_not_convert",
+	"bitsandbytes": "llm_int8_skip_modules"}
 
 // withQuantization is a configuration whose weights are quantised but for those of a module.
 func withQuantization(t *testing.T, config json.RawMessage, how, plain string) json.RawMessage {

@@ -27,7 +27,7 @@ var methods = map[string]func(f *checkpoint.Fields, q *Quantization){
 	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4, "fp8": readFP8,
 	"fbgemm_fp8": readFBGEMM, "bitsandbytes": readBitsAndBytes,
 	"compressed-tensors": readCompressedTensors, "gguf": readGGUF, "auto-round": readAutoRound,
-	"modelopt": readModelOpt,
+	"modelopt": readModelOpt, "torchao": readTorchAO,
 }
 
 // readQuantization reads the object of a key, of a method unless it says another.
@@ -40,8 +40,9 @@ func readQuantization(f *checkpoint.Fields, c *Config, fam *family, key, method 
 	read := methods[q.Method]
 	switch {
 	case read == nil:
-		f.Fail(checkpoint.ErrUnsupported, key, "(quant_method %s; %s are read)",
-			checkpoint.Short(q.Method), strings.Join(methodNames(), ", "))
+		f.Fail(checkpoint.ErrUnsupported, key, "(quant_method %s; %s are read; of the plain model "+
+			"--quantization int8 and int4 make as much)", checkpoint.Short(q.Method),
+			strings.Join(methodNames(), ", "))
 		return
 	case fam.encoder:
 		f.Fail(checkpoint.ErrUnsupported, key, "of %s, whose weights are read as they are",
@@ -187,6 +188,38 @@ func readModelOpt(f *checkpoint.Fields, q *Quantization) {
 			"FP8_PB_WO, MXFP8, NVFP4, W4A16_NVFP4 are read", checkpoint.Short(algorithm))
 	}
 	q.of = func(string) layers.Format { return format }
+}
+
+// readTorchAO reads what transformers writes of models that torchao has quantised to int8 or e4m3.
+// What inputs are rounded to makes no difference: they are not rounded.
+func readTorchAO(f *checkpoint.Fields, q *Quantization) {
+	const kinds = "quant_type"
+	refuseSet(f, "include_input_output_embeddings")
+	s := layers.Scaled{Scale: "._weight_scale", Code: "._weight_qdata", Rows: 1, Shaped: true}
+	kind := f.Object(kinds)
+	if kind == nil {
+		f.Fail(checkpoint.ErrMalformed, kinds, "is missing")
+		return
+	}
+	of := kind.Object("default")
+	if of == nil {
+		kind.Fail(checkpoint.ErrUnsupported, "default", "is missing")
+		f.Adopt(kind)
+		return
+	}
+	switch name := of.Text("_type", ""); name {
+	case "Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig":
+		s.Asymmetric = true
+	case "Float8WeightOnlyConfig", "Float8DynamicActivationFloat8WeightConfig":
+		s.Float = true
+	default:
+		of.Fail(checkpoint.ErrUnsupported, "_type", "is %s; int8 and float8 are read",
+			checkpoint.Short(name))
+	}
+	kind.Adopt(of)
+	f.Adopt(kind)
+	q.outside = true
+	q.of = except(modules(f.Texts("modules_to_not_convert")), s)
 }
 
 // readAWQ reads what AutoAWQ writes, and the names of its beginnings.
