@@ -193,31 +193,23 @@ func readModelOpt(f *checkpoint.Fields, q *Quantization) {
 // readTorchAO reads what transformers writes of models that torchao has quantised to int8 or e4m3.
 // What inputs are rounded to makes no difference: they are not rounded.
 func readTorchAO(f *checkpoint.Fields, q *Quantization) {
-	const kinds = "quant_type"
 	refuseSet(f, "include_input_output_embeddings")
 	s := layers.Scaled{Scale: "._weight_scale", Code: "._weight_qdata", Rows: 1, Shaped: true}
-	kind := f.Object(kinds)
-	if kind == nil {
-		f.Fail(checkpoint.ErrMalformed, kinds, "is missing")
-		return
+	name := ""
+	if kind := f.Object("quant_type"); kind != nil {
+		if of := kind.Object("default"); of != nil {
+			name = of.Text("_type", "")
+		}
 	}
-	of := kind.Object("default")
-	if of == nil {
-		kind.Fail(checkpoint.ErrUnsupported, "default", "is missing")
-		f.Adopt(kind)
-		return
-	}
-	switch name := of.Text("_type", ""); name {
+	switch name {
 	case "Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig":
 		s.Asymmetric = true
 	case "Float8WeightOnlyConfig", "Float8DynamicActivationFloat8WeightConfig":
 		s.Float = true
 	default:
-		of.Fail(checkpoint.ErrUnsupported, "_type", "is %s; int8 and float8 are read",
-			checkpoint.Short(name))
+		f.Fail(checkpoint.ErrUnsupported, "quant_type", "is %s; int8 and float8 of all modules "+
+			"are read", checkpoint.Short(name))
 	}
-	kind.Adopt(of)
-	f.Adopt(kind)
 	q.outside = true
 	q.of = except(modules(f.Texts("modules_to_not_convert")), s)
 }

@@ -5,6 +5,8 @@ package output
 //	<tool_call>
 //	{"name": "f", "arguments": {"x": 1}}
 //	</tool_call>
+//
+//go:noinline
 func tagged(opener, closer string, names ...string) *Format {
 	return &Format{
 		Names:   names,
@@ -36,6 +38,8 @@ var plainObject = object{name: "name", arguments: []string{"arguments", "paramet
 // listed are calls as a JSON list of objects. Granite, Phi 4 mini, Jamba:
 //
 //	<|tool_call|>[{"name": "f", "arguments": {"x": 1}}]
+//
+//go:noinline
 func listed(openers, closers []string, o *object, names ...string) *Format {
 	after := "]"
 	if len(closers) > 0 {

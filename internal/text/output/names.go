@@ -6,7 +6,8 @@ import (
 	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
-// formats are all ways of writing calls.
+// formats are all ways of writing calls. What makes them is not inlined: copies of it at each place
+// would take kilobytes of the program.
 var formats = []*Format{
 	tagged("<tool_call>", "</tool_call>", "hermes", "granite4", "qwen3_json"),
 	ernieCalls,
@@ -135,6 +136,7 @@ var thinkings = []*Thinking{
 		End: []string{"</think>"}, Always: true, aloud: true},
 }
 
+//go:noinline
 func think(start, end string, always bool, names ...string) *Thinking {
 	return &Thinking{Names: names, Start: []string{start}, End: []string{end}, Always: always}
 }

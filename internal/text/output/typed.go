@@ -140,6 +140,8 @@ func escaped(text []byte) (b []byte) {
 //	</parameter>
 //	</function>
 //	</tool_call>
+//
+//go:noinline
 func qwenXML(opener, closer string, names ...string) *Format {
 	return &Format{
 		Names:   names,
@@ -219,6 +221,8 @@ const glmKeyEnd, glmValue = "</arg_key>", "<arg_value>"
 //	</tool_call>
 //
 //	<tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>
+//
+//go:noinline
 func glm(style *typed.Style, line, name string) *Format {
 	return &Format{
 		Names:   []string{name},
@@ -311,6 +315,8 @@ func (r *reader) glmCall(style *typed.Style, ends string) verdict {
 //	<｜DSML｜parameter name="x" string="false">1</｜DSML｜parameter>
 //	</｜DSML｜invoke>
 //	</｜DSML｜function_calls>
+//
+//go:noinline
 func dsml(calls, name string) *Format {
 	s := typed.DeepSeek
 	return invoked("｜DSML｜"+calls, "｜DSML｜", name, s,
@@ -330,6 +336,8 @@ func dsml(calls, name string) *Format {
 //	<parameter name="x">1</parameter>
 //	</invoke>
 //	</minimax:tool_call>
+//
+//go:noinline
 func tagParameters(calls, name string) *Format {
 	return invoked(calls, "", name, typed.MiniMax,
 		func(r *reader, function string) (string, typed.Types, bool) {

@@ -205,27 +205,18 @@ type Adaptation struct {
 	src     Source
 	modules map[string]*lora.Module
 	made    []*compute.LowRank
-	err     error
+	// of are the modules of this stage.
+	of []lora.Shape
 }
 
 // Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
 // Modules of other stages are left out; of are the modules of this one, of which a checkpoint may
 // have some under other names, with other rows: GGUF of several architectures does.
 func (l *Loader) Adapt(id uint32, a *lora.Adapter, of []lora.Shape, src Source) *Adaptation {
-	y := &Adaptation{loader: l, id: id, src: src, modules: make(map[string]*lora.Module,
-		len(a.Modules))}
+	y := &Adaptation{loader: l, id: id, src: src, of: of,
+		modules: make(map[string]*lora.Module, len(a.Modules))}
 	for i := range a.Modules {
 		y.modules[a.Modules[i].Name] = &a.Modules[i]
-	}
-	stored := map[string]bool{}
-	for _, s := range l.Adaptable() {
-		stored[s.Name] = true
-	}
-	for _, s := range of {
-		if y.modules[s.Name] != nil && !stored[s.Name] {
-			y.err = fmt.Errorf("module %s is adapted, and the checkpoint has its weights under "+
-				"other names: adapters need the one that transformers writes", s.Name)
-		}
 	}
 	return y
 }
@@ -234,23 +225,31 @@ func (l *Loader) Adapt(id uint32, a *lora.Adapter, of []lora.Shape, src Source) 
 // from then on rows of its id have it. On an error nothing is kept.
 func (y *Adaptation) Step(weights int) (done bool, err error) {
 	l := y.loader
-	if y.err != nil {
-		return false, y.err
-	}
 	if l.Adapted(y.id) {
 		y.Free()
 		return true, nil
 	}
 	for ; weights > 0 && len(y.made) < len(l.adaptable); weights-- {
-		w, err := l.lowRank(l.adaptable[len(y.made)], y.modules, y.src)
+		beside := l.adaptable[len(y.made)]
+		w, err := l.lowRank(beside, y.modules, y.src)
 		if err != nil {
 			y.Free()
 			return false, err
+		}
+		for i := range beside.parts {
+			delete(y.modules, beside.parts[i].module)
 		}
 		y.made = append(y.made, w)
 	}
 	if len(y.made) < len(l.adaptable) {
 		return false, nil
+	}
+	for i := range y.of {
+		if name := y.of[i].Name; y.modules[name] != nil {
+			y.Free()
+			return false, fmt.Errorf("module %s is adapted, and the checkpoint has its weights "+
+				"under other names: adapters need the one that transformers writes", name)
+		}
 	}
 	s := &l.adapters
 	place := s.count
