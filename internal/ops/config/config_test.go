@@ -351,7 +351,7 @@ func TestMistakes(t *testing.T) {
 		{`-sc {"method":"guess","num_speculative_tokens":1}`, `method "guess" is not ngram, suffix`},
 		{`-sc {"model":"ngram","num_speculative_tokens":1} --runner pooling`,
 			"--speculative-config with --runner pooling"},
-		{"--tool-call-parser apertus", "--tool-call-parser"},
+		{"--tool-call-parser inkling", "--tool-call-parser"},
 		{"--reasoning-parser nobody", "--reasoning-parser"},
 		{"--ssl-keyfile key.pem", "--ssl-keyfile"},
 		{"--ssl-certfile cert.pem", "--ssl-certfile"},

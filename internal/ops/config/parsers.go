@@ -10,10 +10,12 @@ import (
 
 // Parsers of vLLM that are not here: mostly those of models that are not either.
 var (
-	otherToolParsers = []string{"apertus", "ernie45", "gigachat3", "hy_v3", "inkling", "kimi_k3",
-		"minicpm5", "minimax_m3", "poolside_v1", "solar_open2", "step3"}
-	otherReasoningParsers = []string{"hunyuan_a13b", "hy_v3", "inkling", "kimi_k3", "minimax_m3",
-		"poolside_v1", "solar_open2"}
+	otherToolParsers = []string{"beam", "deepseek_v41", "gigachat3", "hf", "hy_v4", "inkling",
+		"k2_horizon", "kimi_k3", "ling3", "minicpm5", "minimax_m3", "muse", "muse_glimmer",
+		"musespark1x", "plamo3", "poolside_v1", "solar_open2", "step3", "step5"}
+	otherReasoningParsers = []string{"beam", "deepseek_v41", "hf", "hy_v4", "inkling",
+		"k2_horizon", "kimi_k3", "ling3", "minimax_m3", "muse", "muse_glimmer", "musespark1x",
+		"plamo3", "poolside_v1", "solar_open2"}
 )
 
 // toolParsers and reasoningParsers are the names of parsers that there are.

@@ -76,7 +76,10 @@ func newAdapterOf(t testing.TB, cfg *model.Config, seed uint64, rank int,
 
 func (a randomAdapter) load(t testing.TB, m *model.Model, id uint32) {
 	t.Helper()
-	y := m.Adapt(id, a.Adapter, a.src)
+	y, err := m.Adapt(id, a.Adapter, a.src)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for steps := 0; ; steps++ {
 		done, err := y.Step(3)
 		if err != nil {
@@ -91,10 +94,12 @@ func (a randomAdapter) load(t testing.TB, m *model.Model, id uint32) {
 	}
 }
 
-// merged is a source of a model's tensors to which an adapter's products are added.
+// merged is a source of a model's tensors to which an adapter's products are added. Tensors of
+// modules with conv1D are [in][out].
 type merged struct {
 	layers.Source
 	adapter randomAdapter
+	conv1D  bool
 }
 
 func (s merged) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
@@ -103,7 +108,9 @@ func (s merged) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 		return w, err
 	}
 	i := slices.IndexFunc(s.adapter.Modules, func(m lora.Module) bool {
-		return m.Name+".weight" == name
+		// Hunyuan 3's own name for what it has of transformers.
+		return m.Name+".weight" == name || strings.ReplaceAll(m.Name, ".shared_experts.",
+			".shared_mlp.")+".weight" == name
 	})
 	if i < 0 {
 		return w, nil
@@ -121,15 +128,19 @@ func (s merged) Tensor(name string, shape ...int) (checkpoint.Tensor, error) {
 		}
 		panic(t.DType)
 	}
-	raw := make([]byte, 0, 4*m.Out*m.In)
+	raw := make([]byte, 4*m.Out*m.In)
 	for o := range m.Out {
 		for i := range m.In {
 			sum := 0.0
 			for r := range m.Rank {
 				sum += at(b, o*m.Rank+r) * at(a, r*m.In+i)
 			}
-			raw = binary.LittleEndian.AppendUint32(raw,
-				math.Float32bits(float32(at(w, o*m.In+i)+float64(m.Scale)*sum)))
+			to := o*m.In + i
+			if s.conv1D {
+				to = i*m.Out + o
+			}
+			binary.LittleEndian.PutUint32(raw[4*to:],
+				math.Float32bits(float32(at(w, to)+float64(m.Scale)*sum)))
 		}
 	}
 	return checkpoint.Tensor{Name: name, DType: checkpoint.F32, Shape: w.Shape, Data: raw}, nil
@@ -207,7 +218,7 @@ func TestAdapterIsMerged(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			m, err := model.Load(cfg, merged{model.FromCheckpoint(weights), a}, d,
+			m, err := model.Load(cfg, merged{model.FromCheckpoint(weights), a, false}, d,
 				model.Options{Group: layers.Group{Size: 1}})
 			if err != nil {
 				t.Fatal(err)

@@ -170,6 +170,30 @@ func (e *writer) e2m1(name string, rows, cols, group int, w []float32,
 	return scales, weights
 }
 
+// e4m3 writes numbers of eight bits, of which so many output and input features share a scale, and
+// returns the weights.
+func (e *writer) e4m3(rows, cols, perRow, perCol int, name string, w []float32) []float32 {
+	across := (cols + perCol - 1) / perCol
+	scales := make([]float32, (rows+perRow-1)/perRow*across)
+	at := func(i int) *float32 { return &scales[i/cols/perRow*across+i%cols/perCol] }
+	for i, v := range w {
+		*at(i) = max(*at(i), v/400, -v/400, 1e-4)
+	}
+	codes, weights := make([]byte, len(w)), make([]float32, len(w))
+	form := compute.Codes{Type: compute.CodeE4M3}
+	for i, v := range w {
+		codes[i] = e4m3(v / *at(i))
+		weights[i] = form.Number(codes[i]) * *at(i)
+	}
+	e.add(".weight", checkpoint.F8E4M3, codes, rows, cols)
+	if len(scales) == 1 {
+		e.add(name, checkpoint.F32, float32s(scales))
+	} else {
+		e.add(name, checkpoint.F32, float32s(scales), len(scales)/across, 1, across, 1)
+	}
+	return weights
+}
+
 const compressedTensors = `{"quant_method":"compressed-tensors","format":"%s","ignore":` +
 	`["lm_head","re:.*gate$"],"config_groups":{"group_0":{"targets":["Linear"],"weights":%s}}}`
 
@@ -225,6 +249,37 @@ var encodings = []encoding{
 			e.add(".weight_scale", checkpoint.F8E4M3, scales, rows, cols/16)
 			e.add(".weight_scale_2", checkpoint.F32, float32s([]float32{1. / 512}))
 			return weights
+		}, ""},
+	{"modelopt in a file of its own", `{"quant_method":"modelopt","quantization":` +
+		`{"quant_algo":"FP8","kv_cache_quant_algo":"FP8","exclude_modules":["lm_head"]}}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			return e.e4m3(rows, cols, rows, cols, ".weight_scale", w)
+		}, ""},
+	{"modelopt of a scale for each feature", `{"quant_method":"modelopt","quant_algo":` +
+		`"FP8_PER_CHANNEL_PER_TOKEN"}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			return e.e4m3(rows, cols, 1, cols, ".weight_scale", w)
+		}, ""},
+	{"modelopt in blocks", `{"quant_method":"modelopt","quant_algo":"fp8_pb_wo"}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			return e.e4m3(rows, cols, 128, 128, ".weight_scale", w)
+		}, ""},
+	{"torchao of 8 bits", `{"quant_method":"torchao","quant_type":{"default":{"_type":` +
+		`"Int8WeightOnlyConfig","_version":2,"_data":{"group_size":32}}},` +
+		`"include_input_output_embeddings":false,"modules_to_not_convert":["lm_head"]}`,
+		func(e *writer, rows, cols int, w []float32) []float32 {
+			a := e.round(rows, cols, 8, cols/32, false, w, inOrder(32))
+			codes, zeros := make([]byte, rows*cols), make([]byte, rows*cols/32)
+			for i, q := range a.codes {
+				codes[i] = byte(int8(q - 128))
+			}
+			for i, z := range a.zeros {
+				zeros[i] = byte(int8(z - 128))
+			}
+			e.add("._weight_qdata", checkpoint.I8, codes, rows, cols)
+			e.add("._weight_scale", checkpoint.F32, float32s(a.scales), rows, cols/32)
+			e.add("._weight_zero_point", checkpoint.I8, zeros, rows, cols/32)
+			return a.weights
 		}, ""},
 	{"awq", `{"quant_method":"awq","bits":4,"group_size":32}`,
 		func(e *writer, rows, cols int, w []float32) []float32 {

@@ -152,9 +152,10 @@ func hyMixture(s *stage, layer int, prefix string) feedForward {
 	}
 	o := layers.MixtureOptions{Experts: e.Count, Inner: e.Inner, Routing: e.Routing,
 		Router: "router.gate", Correction: "expert_bias", Stacked: stacked(s, prefix+"mlp.")}
-	shared := "mlp.shared_mlp."
+	stored, known := "mlp.shared_mlp.", "mlp.shared_experts."
 	if s.Has(prefix + "mlp.gate.weight") { // as transformers computes them
-		o.Router, o.Correction, shared = "gate", "e_score_correction_bias", "mlp.shared_experts."
+		o.Router, o.Correction, stored = "gate", "e_score_correction_bias", known
 	}
-	return s.Together(s.Mixture(prefix+"mlp.", c.HiddenSize, o), s.gated(prefix+shared, e.Shared))
+	return s.Together(s.Mixture(prefix+"mlp.", c.HiddenSize, o),
+		s.gated(prefix+stored, e.Shared).AdaptedAs(prefix+known))
 }

@@ -99,7 +99,7 @@ func (s *stage) lmHead(module, embedding string, width int, opt layers.HeadOptio
 }
 
 // gated makes a gated feed-forward block with SiLU, of width inner features, without biases.
-func (s *stage) gated(prefix string, width int) feedForward {
+func (s *stage) gated(prefix string, width int) *layers.GatedMLP {
 	return s.GatedMLP(prefix, s.cfg.HiddenSize, width,
 		layers.GatedMLPOptions{Activation: compute.SiLU})
 }

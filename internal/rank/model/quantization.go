@@ -27,7 +27,7 @@ var methods = map[string]func(f *checkpoint.Fields, q *Quantization){
 	"gptq": readGPTQ, "awq": readAWQ, "mxfp4": readMXFP4, "fp8": readFP8,
 	"fbgemm_fp8": readFBGEMM, "bitsandbytes": readBitsAndBytes,
 	"compressed-tensors": readCompressedTensors, "gguf": readGGUF, "auto-round": readAutoRound,
-	"modelopt": readModelOpt,
+	"modelopt": readModelOpt, "torchao": readTorchAO,
 }
 
 // readQuantization reads the object of a key, of a method unless it says another.
@@ -40,8 +40,9 @@ func readQuantization(f *checkpoint.Fields, c *Config, fam *family, key, method 
 	read := methods[q.Method]
 	switch {
 	case read == nil:
-		f.Fail(checkpoint.ErrUnsupported, key, "(quant_method %s; %s are read)",
-			checkpoint.Short(q.Method), strings.Join(methodNames(), ", "))
+		f.Fail(checkpoint.ErrUnsupported, key, "(quant_method %s; %s are read; of the plain model "+
+			"--quantization int8 and int4 make as much)", checkpoint.Short(q.Method),
+			strings.Join(methodNames(), ", "))
 		return
 	case fam.encoder:
 		f.Fail(checkpoint.ErrUnsupported, key, "of %s, whose weights are read as they are",
@@ -156,23 +157,61 @@ func readAutoRound(f *checkpoint.Fields, q *Quantization) {
 	}
 }
 
-// readModelOpt reads what NVIDIA's ModelOpt writes: e4m3 with one scale for each module, and
-// NVFP4. What inputs are rounded to makes no difference: they are not rounded.
+// readModelOpt reads what NVIDIA's ModelOpt writes: e4m3 with one scale for each module, for each
+// output feature, for each block, or for 32 input features, and NVFP4. Before 0.31 it wrote that
+// one object deeper. What inputs are rounded to makes no difference: they are not rounded.
 func readModelOpt(f *checkpoint.Fields, q *Quantization) {
-	q.outside = true
-	switch algorithm := f.Text("quant_algo", ""); algorithm {
-	case "FP8":
-		q.of = func(string) layers.Format {
-			return layers.Scaled{Float: true, Scale: ".weight_scale"}
-		}
-	case "NVFP4":
-		e := layers.E2M1{Group: f.Integer("group_size", 16, 1, checkpoint.MaxDim),
-			Weight: ".weight", Global: ".weight_scale_2"}
-		q.of = func(string) layers.Format { return e }
-	default:
-		f.Fail(checkpoint.ErrUnsupported, "quant_algo", "is %s; FP8, NVFP4 are read",
-			checkpoint.Short(algorithm))
+	if inner := f.Object("quantization"); inner != nil {
+		readModelOpt(inner, q)
+		f.Adopt(inner)
+		return
 	}
+	q.outside = true
+	s := layers.Scaled{Float: true, Scale: ".weight_scale"}
+	format := layers.Format(s)
+	switch algorithm := f.Text("quant_algo", ""); strings.ToUpper(algorithm) {
+	case "FP8":
+	case "FP8_PER_CHANNEL_PER_TOKEN":
+		s.Rows = 1
+		format = s
+	case "FP8_PB_WO":
+		s.Rows, s.Cols = 128, 128
+		format = s
+	case "MXFP8":
+		s.Rows, s.Cols = 1, 32
+		format = s
+	case "NVFP4", "W4A16_NVFP4":
+		format = layers.E2M1{Group: f.Integer("group_size", 16, 1, checkpoint.MaxDim),
+			Weight: ".weight", Global: ".weight_scale_2"}
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "quant_algo", "is %s; FP8, FP8_PER_CHANNEL_PER_TOKEN, "+
+			"FP8_PB_WO, MXFP8, NVFP4, W4A16_NVFP4 are read", checkpoint.Short(algorithm))
+	}
+	q.of = func(string) layers.Format { return format }
+}
+
+// readTorchAO reads what transformers writes of models that torchao has quantised to int8 or e4m3.
+// What inputs are rounded to makes no difference: they are not rounded.
+func readTorchAO(f *checkpoint.Fields, q *Quantization) {
+	refuseSet(f, "include_input_output_embeddings")
+	s := layers.Scaled{Scale: "._weight_scale", Code: "._weight_qdata", Rows: 1, Shaped: true}
+	name := ""
+	if kind := f.Object("quant_type"); kind != nil {
+		if of := kind.Object("default"); of != nil {
+			name = of.Text("_type", "")
+		}
+	}
+	switch name {
+	case "Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig":
+		s.Asymmetric = true
+	case "Float8WeightOnlyConfig", "Float8DynamicActivationFloat8WeightConfig":
+		s.Float = true
+	default:
+		f.Fail(checkpoint.ErrUnsupported, "quant_type", "is %s; int8 and float8 of all modules "+
+			"are read", checkpoint.Short(name))
+	}
+	q.outside = true
+	q.of = except(modules(f.Texts("modules_to_not_convert")), s)
 }
 
 // readAWQ reads what AutoAWQ writes, and the names of its beginnings.

@@ -19,6 +19,8 @@ const (
 //	```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 //
 //	<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x": 1}<｜tool▁call▁end｜>…
+//
+//go:noinline
 func deepseek(name, begin, end string) *Format {
 	return &Format{
 		Names:   []string{name},

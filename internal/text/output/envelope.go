@@ -23,6 +23,8 @@ type envelope struct {
 }
 
 // objects are calls as JSON objects.
+//
+//go:noinline
 func objects(before, arguments, between, after string) *envelope {
 	return &envelope{before: before, after: after, between: between,
 		begin: `{"name": "NAME", "` + arguments + `": `, end: "}"}

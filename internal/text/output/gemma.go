@@ -12,6 +12,8 @@ import (
 // What vLLM reads twice, for streams and for answers, is read once here. A text for a parameter of
 // another type is what it says, as "1" for a number; vLLM's FunctionGemma reads every text so, and
 // loses values without tags.
+//
+//go:noinline
 func gemma(opener, closer string, n *typed.Notation) *Format {
 	return &Format{
 		Names:    []string{n.Name},

@@ -5,6 +5,8 @@ package output
 //	<tool_call>
 //	{"name": "f", "arguments": {"x": 1}}
 //	</tool_call>
+//
+//go:noinline
 func tagged(opener, closer string, names ...string) *Format {
 	return &Format{
 		Names:   names,
@@ -36,6 +38,8 @@ var plainObject = object{name: "name", arguments: []string{"arguments", "paramet
 // listed are calls as a JSON list of objects. Granite, Phi 4 mini, Jamba:
 //
 //	<|tool_call|>[{"name": "f", "arguments": {"x": 1}}]
+//
+//go:noinline
 func listed(openers, closers []string, o *object, names ...string) *Format {
 	after := "]"
 	if len(closers) > 0 {
@@ -52,6 +56,53 @@ func listed(openers, closers []string, o *object, names ...string) *Format {
 			return r.listCall(o)
 		},
 	}
+}
+
+// apertus are calls as a JSON list of objects of one member each, named as the function:
+//
+//	<|tools_prefix|>[{"f": {"x": 1}}, {"g": {}}]<|tools_suffix|>
+var apertus = &Format{
+	Names:   []string{"apertus"},
+	openers: []string{"<|tools_prefix|>"},
+	closers: []string{"<|tools_suffix|>"},
+	follows: []string{"["},
+	envelope: &envelope{before: "<|tools_prefix|>[", after: "]<|tools_suffix|>", between: ", ",
+		begin: `{"NAME": `, end: "}"},
+	read: func(r *reader, _ string) verdict {
+		if r.spaces(); !r.accept("[") {
+			return r.noCall()
+		}
+		for n := 0; ; n++ {
+			if v := r.memberCall(); v != called {
+				if n > 0 {
+					return called
+				}
+				return v
+			}
+			if r.spaces(); !r.accept(",") {
+				r.accept("]")
+				return called
+			}
+		}
+	},
+}
+
+// memberCall reads a call written as an object whose one member is named as the function.
+func (r *reader) memberCall() verdict {
+	if r.spaces(); !r.accept("{") {
+		return r.noCall()
+	}
+	r.spaces()
+	name, ok := r.quoted()
+	if r.spaces(); !ok || name == "" || !r.accept(":") {
+		return r.noCall()
+	}
+	r.call(name, "")
+	if r.spaces(); r.argumentsTo(r.arguments) {
+		r.spaces()
+		r.accept("}")
+	}
+	return called
 }
 
 // listCall reads a list of calls as objects.

@@ -6,9 +6,11 @@ import (
 	"github.com/eagleray/eagleray/internal/text/typed"
 )
 
-// formats are all ways of writing calls.
+// formats are all ways of writing calls. What makes them is not inlined: copies of it at each place
+// would take kilobytes of the program.
 var formats = []*Format{
-	tagged("<tool_call>", "</tool_call>", "hermes", "granite4"),
+	tagged("<tool_call>", "</tool_call>", "hermes", "granite4", "qwen3_json"),
+	ernieCalls,
 	tagged("<longcat_tool_call>", "</longcat_tool_call>", "longcat"),
 	qwenXML("<tool_call>", "</tool_call>", "qwen3_coder", "qwen3_xml", "mimo", "step3p5"),
 	qwenXML("<seed:tool_call>", "</seed:tool_call>", "seed_oss"),
@@ -20,7 +22,10 @@ var formats = []*Format{
 	deepseek("deepseek_v31", callBegin+"NAME"+callSep, callEnd),
 	dsml("function_calls", "deepseek_v32"),
 	dsml("tool_calls", "deepseek_v4"),
-	minimax("minimax_m2"),
+	tagParameters("minimax:tool_call", "minimax_m2"),
+	tagParameters("dots_function_call", "dots"),
+	apertus,
+	hunyuan,
 	lfm2,
 	internlm,
 	granite20b,
@@ -51,6 +56,18 @@ var granite = func() *Format {
 	}
 	return f
 }()
+
+// ernie is ERNIE 4.5's: content after reasoning may be between tags of its own.
+var (
+	ernie         = &layout{tags: []string{"<response>", "</response>"}}
+	ernieThinking = &Thinking{Names: []string{"ernie45"}, layout: ernie,
+		Start: []string{"<think>"}, End: []string{"</think>"}}
+	ernieCalls = func() *Format {
+		f := tagged("<tool_call>", "</tool_call>", "ernie45")
+		f.layout = ernie
+		return f
+	}()
+)
 
 // internlm has one call, as an object of JSON.
 var internlm = &Format{
@@ -98,11 +115,11 @@ var xlam = &Format{
 // thinkings are all ways of writing reasoning.
 var thinkings = []*Thinking{
 	think("<think>", "</think>", false, "qwen3", "deepseek_v3", "deepseek_v4", "glm45", "glm47",
-		"kimi_k2", "ernie45", "holo2", "olmo3", "mimo"),
+		"kimi_k2", "holo2", "olmo3", "mimo", "hy_v3", "minicpmv"),
 	// The templates of these begin the reasoning, or leave that to the model, which does not always
 	// write the tag.
 	think("<think>", "</think>", true, "deepseek_r1", "minimax_m2", "nemotron_v3", "step3",
-		"step3p5"),
+		"step3p5", "step5", "granite_thinking_parser"),
 	think("<seed:think>", "</seed:think>", false, "seed_oss"),
 	think("[THINK]", "[/THINK]", false, "mistral"),
 	{Names: []string{"granite"},
@@ -112,10 +129,14 @@ var thinkings = []*Thinking{
 	command3Thinking,
 	command4Thinking,
 	gemma4Thinking,
+	ernieThinking,
+	{Names: []string{"hunyuan_a13b"}, Start: []string{"<think>"}, End: []string{"</think>"},
+		layout: &layout{tags: []string{"<answer>", "</answer>"}}},
 	{Names: []string{"minimax_m2_append_think"}, Start: []string{"<think>"},
 		End: []string{"</think>"}, Always: true, aloud: true},
 }
 
+//go:noinline
 func think(start, end string, always bool, names ...string) *Thinking {
 	return &Thinking{Names: names, Start: []string{start}, End: []string{end}, Always: always}
 }

@@ -223,6 +223,11 @@ func TestDetect(t *testing.T) {
 		{"<tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>", "glm47", ""},
 		{"<|start|>assistant<|channel|>analysis<|message|>", "openai", "openai_gptoss"},
 		{"<|start_header_id|> {\"name\": …, \"parameters\": …}", "llama3_json", ""},
+		{"<tool_calls><tool_call>f<tool_sep><arg_key>x</arg_key><think></think>", "hy_v3", "qwen3"},
+		{"<think></think><response></response><tool_call>", "ernie45", "ernie45"},
+		{"<|extra_0|><think></think><answer></answer>", "", "hunyuan_a13b"},
+		{"<|tools_prefix|>[{", "apertus", ""},
+		{"<dots_function_call><invoke name=", "dots", ""},
 		{"{{ messages }}", "", ""},
 	} {
 		f, thinking := Detect(tt.template)

@@ -140,6 +140,8 @@ func escaped(text []byte) (b []byte) {
 //	</parameter>
 //	</function>
 //	</tool_call>
+//
+//go:noinline
 func qwenXML(opener, closer string, names ...string) *Format {
 	return &Format{
 		Names:   names,
@@ -219,6 +221,8 @@ const glmKeyEnd, glmValue = "</arg_key>", "<arg_value>"
 //	</tool_call>
 //
 //	<tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>
+//
+//go:noinline
 func glm(style *typed.Style, line, name string) *Format {
 	return &Format{
 		Names:   []string{name},
@@ -229,13 +233,39 @@ func glm(style *typed.Style, line, name string) *Format {
 		envelope: &envelope{begin: "<tool_call>NAME" + line, end: "</tool_call>", between: line,
 			style: style},
 		inner: []string{style.Begin, glmKeyEnd, glmValue, style.End},
-		read:  func(r *reader, _ string) verdict { return r.glmCall(style) },
+		read:  func(r *reader, _ string) verdict { return r.glmCall(style, "\n") },
 	}
 }
 
-// glmCall reads a call after its tag.
-func (r *reader) glmCall(style *typed.Style) verdict {
-	name, at, v := r.name("\n", style.Begin, "</tool_call>")
+// hunyuan are the calls of Hunyuan 3: GLM's, all of them between tags, with one after each name.
+//
+//	<tool_calls>
+//	<tool_call>f<tool_sep>
+//	<arg_key>x</arg_key>
+//	<arg_value>1</arg_value>
+//	</tool_call>
+//	</tool_calls>
+var hunyuan = func() *Format {
+	const all, one, name = "<tool_calls>", "<tool_call>", "<tool_sep>"
+	f := glm(typed.GLM, "", "hy_v3")
+	f.openers, f.closers = []string{all, one}, append(f.closers, "</tool_calls>")
+	f.follows, f.named, f.inner = []string{one}, false, append(f.inner, name)
+	f.envelope = &envelope{before: all + "\n", after: "</tool_calls>",
+		begin: one + "NAME" + name + "\n", end: "</tool_call>\n", style: typed.GLM}
+	f.read = func(r *reader, opener string) verdict {
+		if opener == all {
+			if r.spaces(); !r.accept(one) {
+				return r.lacks(one)
+			}
+		}
+		return r.glmCall(typed.GLM, name)
+	}
+	return f
+}()
+
+// glmCall reads a call after its tag; its name ends with a text, or where what follows begins.
+func (r *reader) glmCall(style *typed.Style, ends string) verdict {
+	name, at, v := r.name(ends, style.Begin, "</tool_call>")
 	if v != called {
 		return v
 	}
@@ -285,6 +315,8 @@ func (r *reader) glmCall(style *typed.Style) verdict {
 //	<｜DSML｜parameter name="x" string="false">1</｜DSML｜parameter>
 //	</｜DSML｜invoke>
 //	</｜DSML｜function_calls>
+//
+//go:noinline
 func dsml(calls, name string) *Format {
 	s := typed.DeepSeek
 	return invoked("｜DSML｜"+calls, "｜DSML｜", name, s,
@@ -297,15 +329,17 @@ func dsml(calls, name string) *Format {
 		})
 }
 
-// minimax are the calls of MiniMax M2:
+// tagParameters are the calls of MiniMax M2, and of dots with another name for all of them:
 //
 //	<minimax:tool_call>
 //	<invoke name="f">
 //	<parameter name="x">1</parameter>
 //	</invoke>
 //	</minimax:tool_call>
-func minimax(name string) *Format {
-	return invoked("minimax:tool_call", "", name, typed.MiniMax,
+//
+//go:noinline
+func tagParameters(calls, name string) *Format {
+	return invoked(calls, "", name, typed.MiniMax,
 		func(r *reader, function string) (string, typed.Types, bool) {
 			key, end := r.word(typed.MiniMax.Text)
 			return key, r.types(function, key), end >= 0

@@ -130,8 +130,8 @@ func LanguageModel(name string) string { return strings.ReplaceAll(name, "langua
 
 // encoders are what the modules of encoders beside a language model are called, "model." or nothing
 // before them.
-var encoders = []string{"visual", "vision_tower", "vision_model", "multi_modal_projector",
-	"audio_tower"}
+var encoders = []string{"visual", "vision_tower", "vision_model", "vision_embedder",
+	"multi_modal_projector", "mm_projector", "audio_tower", "embed_vision", "embed_audio"}
 
 // OfEncoder says that a tensor is of an encoder beside a language model.
 func OfEncoder(name string) bool {

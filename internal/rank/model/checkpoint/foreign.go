@@ -146,9 +146,12 @@ func dangling(f Folder, name string) string {
 		"(git annex get) where git-annex made the link", link, to)
 }
 
+// modelOptFile is that of quantFiles that ModelOpt writes.
+const modelOptFile = "hf_quant_config.json"
+
 // quantFiles have how weights are quantised where config.json does not say: AutoGPTQ's first
-// releases, and AWQ's.
-var quantFiles = [2]string{"quantize_config.json", "quant_config.json"}
+// releases, AWQ's, and ModelOpt's before 0.31.
+var quantFiles = [...]string{"quantize_config.json", "quant_config.json", modelOptFile}
 
 // ReadConfig returns the content of config.json. Where that does not say how weights are quantised
 // and a file beside it does, it is its quantization_config. The error about a folder without
@@ -181,7 +184,10 @@ func ReadConfig(f Folder) ([]byte, error) {
 		}
 		if !q.Set("quant_method") {
 			method := "gptq"
-			if q.Set("w_bit") || q.Set("zero_point") {
+			switch {
+			case name == modelOptFile:
+				method = "modelopt"
+			case q.Set("w_bit") || q.Set("zero_point"):
 				method = "awq"
 			}
 			q.raw["quant_method"], _ = json.Marshal(method)

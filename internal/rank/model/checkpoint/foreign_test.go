@@ -166,6 +166,8 @@ func TestQuantFiles(t *testing.T) {
 			`{"a":1,"quantization_config":{"bits":4,"quant_method":"gptq"}}`},
 		{`{"a":1}`, "quant_config.json", `{"w_bit":4}`,
 			`{"a":1,"quantization_config":{"quant_method":"awq","w_bit":4}}`},
+		{`{"a":1}`, "hf_quant_config.json", `{"quantization":{"quant_algo":"FP8"}}`,
+			`{"a":1,"quantization_config":{"quant_method":"modelopt","quantization":{"quant_algo":"FP8"}}}`},
 		{`{"a":1}`, "quantize_config.json", `{"quant_method":"x"}`,
 			`{"a":1,"quantization_config":{"quant_method":"x"}}`},
 		{`{"quantization_config":{}}`, "quantize_config.json", `{"bits":4}`,

@@ -205,13 +205,16 @@ type Adaptation struct {
 	src     Source
 	modules map[string]*lora.Module
 	made    []*compute.LowRank
+	// of are the modules of this stage.
+	of []lora.Shape
 }
 
 // Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
-// Modules of other stages are left out.
-func (l *Loader) Adapt(id uint32, a *lora.Adapter, src Source) *Adaptation {
-	y := &Adaptation{loader: l, id: id, src: src, modules: make(map[string]*lora.Module,
-		len(a.Modules))}
+// Modules of other stages are left out; of are the modules of this one, of which a checkpoint may
+// have some under other names, with other rows: GGUF of several architectures does.
+func (l *Loader) Adapt(id uint32, a *lora.Adapter, of []lora.Shape, src Source) *Adaptation {
+	y := &Adaptation{loader: l, id: id, src: src, of: of,
+		modules: make(map[string]*lora.Module, len(a.Modules))}
 	for i := range a.Modules {
 		y.modules[a.Modules[i].Name] = &a.Modules[i]
 	}
@@ -227,15 +230,26 @@ func (y *Adaptation) Step(weights int) (done bool, err error) {
 		return true, nil
 	}
 	for ; weights > 0 && len(y.made) < len(l.adaptable); weights-- {
-		w, err := l.lowRank(l.adaptable[len(y.made)], y.modules, y.src)
+		beside := l.adaptable[len(y.made)]
+		w, err := l.lowRank(beside, y.modules, y.src)
 		if err != nil {
 			y.Free()
 			return false, err
+		}
+		for i := range beside.parts {
+			delete(y.modules, beside.parts[i].module)
 		}
 		y.made = append(y.made, w)
 	}
 	if len(y.made) < len(l.adaptable) {
 		return false, nil
+	}
+	for i := range y.of {
+		if name := y.of[i].Name; y.modules[name] != nil {
+			y.Free()
+			return false, fmt.Errorf("module %s is adapted, and the checkpoint has its weights "+
+				"under other names: adapters need the one that transformers writes", name)
+		}
 	}
 	s := &l.adapters
 	place := s.count

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
 )
@@ -43,6 +44,18 @@ func (l *Loader) GatedMLP(prefix string, hidden, inner int, opt GatedMLPOptions)
 		gateUp: l.column(&l.inner, opt.Bias, gate, up),
 		down: l.Row(prefix+cmp.Or(opt.Down, "down_proj"), hidden, inner,
 			opt.Bias).Scaled(opt.Multiplier)}
+	return y
+}
+
+// AdaptedAs says under which prefix adapters have the block's modules, where the checkpoint has
+// them under another one.
+func (y *GatedMLP) AdaptedAs(prefix string) *GatedMLP {
+	for _, of := range []*adaptable{y.gateUp.adapters, y.down.adapters} {
+		for i := range of.parts {
+			p := &of.parts[i]
+			p.module = prefix + p.module[strings.LastIndexByte(p.module, '.')+1:]
+		}
+	}
 	return y
 }
 

@@ -1,8 +1,10 @@
 package layers
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -14,11 +16,14 @@ import (
 type Scaled struct {
 	// Float says that codes are e4m3, else they are integers.
 	Float bool
-	// Scale is the scales' tensor, behind the module's name.
-	Scale string
-	// Rows and Cols are how many output and input features share a scale, 0 for all.
+	// Scale is the scales' tensor, behind the module's name, Code that of codes; "" is .weight.
+	Scale, Code string
+	// Rows and Cols are how many output and input features share a scale, 0 for all. Shaped says
+	// that the scales are a matrix, whose shape tells.
 	Rows, Cols int
-	// Asymmetric says that weight_zero_point has the codes that stand for 0, as many as scales.
+	Shaped     bool
+	// Asymmetric says that a tensor beside Scale, _zero_point for _scale, has the codes that stand
+	// for 0, as many as scales.
 	Asymmetric bool
 	// Largest is the code that scales are the numbers of; 0 is 1.
 	Largest float32
@@ -34,6 +39,12 @@ func (f Scaled) open(o *opener, p *part) matrix {
 	if o.plain(p, f.Scale) {
 		return nil
 	}
+	if h, _ := o.header(p.module + f.Scale); f.Shaped && len(h.Shape) == 2 {
+		f.Rows, f.Cols = p.rows/max(h.Shape[0], 1), p.cols/max(h.Shape[1], 1)
+		if f.Cols == p.cols {
+			f.Cols = 0
+		}
+	}
 	perRow, perCol := f.Rows, f.Cols
 	if perRow == 0 {
 		perRow = p.rows
@@ -48,7 +59,7 @@ func (f Scaled) open(o *opener, p *part) matrix {
 	if f.Float {
 		m.Type, dtype = compute.CodeE4M3, checkpoint.F8E4M3
 	}
-	m.weights.Tensor = o.tensor(p.module+".weight", dtype, p.rows, p.cols)
+	m.weights.Tensor = o.tensor(p.module+cmp.Or(f.Code, ".weight"), dtype, p.rows, p.cols)
 	m.scales.Tensor = o.scales(p.module+f.Scale, m.scales.shape())
 	if h, ok := o.header(p.module + f.Order); ok {
 		order := o.tensor(h.Name, checkpoint.U8, h.Shape...)
@@ -60,7 +71,8 @@ func (f Scaled) open(o *opener, p *part) matrix {
 	m.code = m.copied(p.cols, 0)
 	if f.Asymmetric {
 		zeros := newGrid(p.rows, p.cols, perRow, perCol, false)
-		zeros.Tensor = o.shaped(p.module+".weight_zero_point", checkpoint.I8, zeros.shape())
+		name := p.module + strings.TrimSuffix(f.Scale, "_scale") + "_zero_point"
+		zeros.Tensor = o.shaped(name, checkpoint.I8, zeros.shape())
 		m.Offset, m.zeros = []float32{}, &zeros
 		m.zero = func(row, col int) int { return int(int8(zeros.Data[zeros.index(row, col)])) }
 	}

@@ -72,22 +72,25 @@ func (y *Together) Forward(x *Tensor) (*Tensor, error) {
 // with x.
 type RowGate struct {
 	*rank
-	gate  compute.Weight
-	block Block
-	open  Tensor
+	gate     compute.Weight
+	adapters *adaptable
+	block    Block
+	open     Tensor
 }
 
 // RowGate makes the gate of a module of one by in features before a block.
 func (l *Loader) RowGate(module string, in int, block Block) *RowGate {
 	l.Own(1)
-	gate := l.weightIn(l.outside(), 1, whole(module, 1, in))
-	return &RowGate{rank: l.rank, gate: gate, block: block}
+	p := whole(module, 1, in)
+	return &RowGate{rank: l.rank, gate: l.weightIn(l.outside(), 1, p), adapters: l.adapts(1, p),
+		block: block}
 }
 
 // Forward returns the block's output for x, as much as the gate lets through.
 func (y *RowGate) Forward(x *Tensor) (*Tensor, error) {
 	y.dev.Resize(&y.open, x.Rows, 1)
 	y.gate.Product(y.open.All(), x.All(), nil)
+	y.adapters.add(y.rank, y.open.All(), x.All())
 	y.dev.Sigmoid(&y.open)
 	out, err := y.block.Forward(x)
 	if err == nil {

@@ -91,12 +91,16 @@ func part(tensor string) (module string, b, ok bool) {
 	return module, true, ok && module != ""
 }
 
-// adapter finds the pairs of matrices.
+// adapter finds the pairs of matrices. Those of encoders beside the language model are left out as
+// the encoders are.
 func (s *settings) adapter(c *checkpoint.Checkpoint) (*Adapter, error) {
 	found := map[string]*Module{}
 	has := map[string]int{} // 1 for A, 2 for B
 	for _, name := range c.Names() {
 		module, b, ok := part(name)
+		if checkpoint.OfEncoder(module) {
+			continue
+		}
 		if !ok {
 			return nil, fmt.Errorf("tensor %s is neither A nor B of a linear module: what else "+
 				"was trained is not adapted", checkpoint.Short(name))
@@ -161,26 +165,26 @@ type Shape struct {
 }
 
 // Fit holds an adapter to a model: every module that it adapts is one that can be, of the same
-// width, and of a rank of at most maxRank. Names get the prefix that the model has and a file may
-// lack. The error names the first module that does not fit, and both shapes.
+// width, and of a rank of at most maxRank. Modules of a file that was trained on the model without
+// its head lack the first name of their path, and have another one in Nemotron-H's own code: they
+// get the model's. The error names the first module that does not fit, and both shapes.
 func (a *Adapter) Fit(model []Shape, maxRank int) error {
 	known := make(map[string]Shape, len(model))
 	for _, s := range model {
-		known[s.Name] = s
+		_, bare, _ := strings.Cut(s.Name, ".")
+		known[s.Name], known[bare], known["backbone."+bare] = s, s, s
 	}
 	for i := range a.Modules {
 		m := &a.Modules[i]
 		s, ok := known[m.Name]
-		if !ok {
-			if s, ok = known["model."+m.Name]; ok {
-				m.Name = s.Name
-			}
+		if ok {
+			m.Name = s.Name
 		}
 		switch {
 		case !ok:
 			return fmt.Errorf("the model has no module %s that can be adapted: linear modules of "+
-				"attention and of feed-forward blocks can, embeddings, heads and the experts of "+
-				"mixtures cannot", checkpoint.Short(m.Name))
+				"attention and of feed-forward blocks can, embeddings, heads, routers, experts of "+
+				"mixtures and kv_b_proj cannot", checkpoint.Short(m.Name))
 		case m.Out != s.Out || m.In != s.In:
 			return fmt.Errorf("the adapter is for another model: its module %s has %d input and "+
 				"%d output features (A %v, B %v), the model's has %d and %d", m.Name, m.In, m.Out,

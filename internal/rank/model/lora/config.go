@@ -138,6 +138,7 @@ func patterns(raw []byte, key string) (list []pattern, err error) {
 		if err := d.Decode(&number); err != nil {
 			return nil, bad("has no number for %q", text)
 		}
+		text = checkpoint.LanguageModel(strings.ReplaceAll(text, `language_model\.`, ""))
 		// PEFT lets a pattern match a whole name, or what follows a dot in it.
 		match, err := regexp.Compile(`^(?:.*\.)?(?:` + text + `)$`)
 		if err != nil {

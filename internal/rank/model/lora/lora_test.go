@@ -56,6 +56,8 @@ func TestScales(t *testing.T) {
 			[3]float64{2, 4, 4}},
 		"alpha of one": {map[string]any{"alpha_pattern": map[string]any{
 			"^model.layers.1.self_attn.q_proj": 1}}, [3]float64{2, 2, 0.25}},
+		"of a model with encoders": {map[string]any{"alpha_pattern": map[string]any{
+			`^model\.language_model\.layers\.1\..*`: 1}}, [3]float64{2, 2, 0.25}},
 		"by a pattern": {map[string]any{"alpha_pattern": map[string]any{
 			`layers\.[1-9]\..*`: 12}}, [3]float64{2, 2, 3}},
 		"the end of a name is no match": {map[string]any{"alpha_pattern": map[string]any{
@@ -169,6 +171,27 @@ func TestRefusesTensors(t *testing.T) {
 	if _, err := open(t, t.TempDir()); err == nil ||
 		!strings.Contains(err.Error(), lora.ConfigFile) {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// TestEncodersAreLeftOut reads of an adapter what is of the language model.
+func TestEncodersAreLeftOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "adapter")
+	all := []lora.Shape{{Name: "model.vision_tower.layers.0.q_proj", Out: 3, In: 3},
+		{Name: "model.multi_modal_projector.linear_1", Out: 4, In: 3}}
+	for _, s := range shapes {
+		s.Name = strings.Replace(s.Name, "model.", "model.language_model.", 1)
+		all = append(all, s)
+	}
+	if err := loratest.Write(dir, all, loratest.Options{Rank: 4, Width: 1}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := open(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Fit(shapes, 4); err != nil || len(a.Modules) != len(shapes) {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 
