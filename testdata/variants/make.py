@@ -120,6 +120,15 @@ GRANITE4 = {
     "residual_multiplier": 0.6,
 }
 
+PHI_ROPE = rope(
+    "longrope",
+    short_factor=[1.0, 1.5, 2.0, 3.0],
+    long_factor=[2.0, 3.0, 4.0, 5.0],
+    short_mscale=1.2,
+    long_mscale=1.4,
+    original_max_position_embeddings=128,
+)
+
 FALCON = [0.7, 0.8, 1.3, 0.6, 0.5]
 
 VARIANTS = {
@@ -837,6 +846,50 @@ VARIANTS |= {
             {"num_dense_layers": 0},
             {"sliding_window": 12},
             {"mup_enabled": False},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    "phimoe": Variant(
+        "Phimoe",
+        {
+            **shape(32, 16, 2, 4, 2, 131),
+            "num_local_experts": 6,
+            "router_jitter_noise": 0.3,
+            "lm_head_bias": True,
+            "attention_bias": True,
+            **PHI_ROPE,
+        },
+        (
+            {"router_jitter_noise": 0.01},
+            {"lm_head_bias": False},
+            {"attention_bias": False},
+            {"rope_parameters": {**PHI_ROPE["rope_parameters"], "short_mscale": 1.0}},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    "cohere2-moe": Variant(
+        "Cohere2Moe",
+        {
+            **shape(32, 16, 3, 4, 2, 131, head_dim=16),
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 2,
+            "expert_selection_fn": "sigmoid",
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 40,
+            "sliding_window": 9,
+            "sliding_window_pattern": 2,
+            "logit_scale": 0.25,
+        },
+        (
+            {"expert_selection_fn": "softmax"},
+            {"norm_topk_prob": False},
+            {"shared_expert_combination_strategy": "sum"},
+            {"prefix_dense_sliding_window_pattern": 2},
+            {"sliding_window": 12},
+            {"rms_norm_eps": 1e-5},
         ),
         smooth=False,
         old=False,

@@ -379,6 +379,19 @@ func TestReadConfigFields(t *testing.T) {
 			`"e_score_correction_bias","lm_head"]}}`,
 			func(c *Config) any { return c.Scheme.(layers.Stored).Of("w1") },
 			layers.Scaled{Float: true, Scale: ".weight_scale_inv", Rows: 128, Cols: 128}},
+		{"scales of longrope", `{"model_type":"phimoe","num_attention_heads":1024,` +
+			`"rope_scaling":{"type":"longrope","short_factor":[1,1],"long_factor":[2,3],` +
+			`"short_mscale":1.5,"long_mscale":1.2,"original_max_position_embeddings":4096}}`,
+			func(c *Config) any {
+				_, long, _ := c.RopeFrequencies()
+				c.Serve(4096)
+				_, short, _ := c.RopeFrequencies()
+				return [...]float64{long, short}
+			}, [...]float64{1.2, 1.5}},
+		{"turned without a window", `{"model_type":"cohere2_moe","num_hidden_layers":6,` +
+			`"first_k_dense_replace":2}`, func(c *Config) any {
+			return [...]any{c.Windows, c.Family.(*cohereExperts).turned, c.HeadDim}
+		}, [...]any{[]int{0, 0, 4096, 4096, 4096, 0}, []int{1, 1, 1, 1, 1, 0}, 128}},
 		{"original length beside",
 			`{"model_type":"llama","original_max_position_embeddings":64,"rope_scaling":{"rope_type":"yarn","factor":2,"original_max_position_embeddings":32}}`, func(c *Config) any { return c.Rope.OriginalMaxPositions }, 64},
 		{"original length absent",
@@ -471,6 +484,8 @@ func TestReadConfigErrors(t *testing.T) {
 			checkpoint.ErrUnsupported, `activation_scheme is "x"`},
 		{"one block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128]}`),
 			checkpoint.ErrMalformed, `weight_block_size is [128]`},
+		{"three experts of a row", `{"model_type":"phimoe","num_experts_per_tok":3}`,
+			checkpoint.ErrUnsupported, "num_experts_per_tok is 3"},
 		{"half a block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128,0.5]}`),
 			checkpoint.ErrMalformed, `weight_block_size is [128 0.5]`},
 		{"e5m2", llama(`"quantization_config":{"quant_method":"fp8","fmt":"e5m2"}`),
