@@ -850,6 +850,29 @@ VARIANTS |= {
         smooth=False,
         old=False,
     ),
+    # Sparse attention where it selects all positions. The second layer's indexer is the first's.
+    "glm-moe-dsa": Variant(
+        "GlmMoeDsa",
+        {
+            **shape(32, 56, 2, 4, 4, 131),
+            **DEEPSEEK_EXPERTS,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "first_k_dense_replace": 1,
+            "q_lora_rank": 24,
+            "kv_lora_rank": 16,
+            "qk_nope_head_dim": 12,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 12,
+            "index_topk": 64,
+            "index_head_dim": 8,
+            "index_n_heads": 2,
+            "indexer_types": ["full", "shared"],
+        },
+        ({"routed_scaling_factor": 1.0}, {"index_topk": 40}),
+        smooth=False,
+        old=False,
+    ),
     "phimoe": Variant(
         "Phimoe",
         {

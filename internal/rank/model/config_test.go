@@ -388,6 +388,28 @@ func TestReadConfigFields(t *testing.T) {
 				_, short, _ := c.RopeFrequencies()
 				return [...]float64{long, short}
 			}, [...]float64{1.2, 1.5}},
+		{"what DeepSeek V3.2 selects", `{"model_type":"deepseek_v32"}`, func(c *Config) any {
+			e := routed(c)
+			return [...]any{c.Selected, c.MaxPositions, e.Dense, e.Groups, e.TopGroups, e.Factor}
+		}, [...]any{2048, 163840, []int{0, 1, 2}, 8, 4, float32(2.5)}},
+		{"GLM-5 as the Hub has it", `{"architectures":["GlmMoeDsaForCausalLM"],` +
+			`"attention_bias":false,"ep_size":1,"eos_token_id":[154820,154827,154829],` +
+			`"first_k_dense_replace":3,"head_dim":64,"hidden_act":"silu","hidden_size":6144,` +
+			`"index_head_dim":128,"index_n_heads":32,"index_topk":2048,` +
+			`"indexer_rope_interleave":true,"intermediate_size":12288,"kv_lora_rank":512,` +
+			`"max_position_embeddings":202752,"model_type":"glm_moe_dsa",` +
+			`"moe_intermediate_size":2048,"moe_layer_freq":1,"n_group":1,` +
+			`"n_routed_experts":256,"n_shared_experts":1,"norm_topk_prob":true,` +
+			`"num_attention_heads":64,"num_experts_per_tok":8,"num_hidden_layers":78,` +
+			`"num_key_value_heads":64,"num_nextn_predict_layers":1,"q_lora_rank":2048,` +
+			`"qk_head_dim":256,"qk_nope_head_dim":192,"qk_rope_head_dim":64,` +
+			`"rms_norm_eps":1e-05,"rope_interleave":true,` +
+			`"rope_parameters":{"rope_theta":1000000,"rope_type":"default"},` +
+			`"routed_scaling_factor":2.5,"scoring_func":"sigmoid","topk_group":1,` +
+			`"topk_method":"noaux_tc","v_head_dim":256,"vocab_size":154880}`,
+			func(c *Config) any {
+				return [...]any{c.Selected, c.RotaryDim, c.RopeTheta, len(routed(c).Dense)}
+			}, [...]any{2048, 64, 1e6, 3}},
 		{"turned without a window", `{"model_type":"cohere2_moe","num_hidden_layers":6,` +
 			`"first_k_dense_replace":2}`, func(c *Config) any {
 			return [...]any{c.Windows, c.Family.(*cohereExperts).turned, c.HeadDim}
@@ -484,6 +506,9 @@ func TestReadConfigErrors(t *testing.T) {
 			checkpoint.ErrUnsupported, `activation_scheme is "x"`},
 		{"one block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128]}`),
 			checkpoint.ErrMalformed, `weight_block_size is [128]`},
+		{"attention by an index", llama(
+			`"num_hidden_layers":1,"layer_types":["indexed_attention"]`),
+			checkpoint.ErrUnsupported, `layer_types`},
 		{"three experts of a row", `{"model_type":"phimoe","num_experts_per_tok":3}`,
 			checkpoint.ErrUnsupported, "num_experts_per_tok is 3"},
 		{"half a block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128,0.5]}`),
