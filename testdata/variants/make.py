@@ -850,6 +850,30 @@ VARIANTS |= {
         smooth=False,
         old=False,
     ),
+    "olmo": Variant(
+        "Olmo",
+        shape(32, 72, 2, 4, 2, 131, clip_qkv=0.8),
+        ({"clip_qkv": None}, {"clip_qkv": 0.9}),
+        old=False,
+    ),
+    # A layer norm of each head, and one of all heads.
+    "stablelm": Variant(
+        "StableLm",
+        {
+            **shape(32, 72, 2, 4, 2, 131),
+            "qk_layernorm": True,
+            "use_parallel_residual": True,
+            "partial_rotary_factor": 0.5,
+        },
+        ({"qk_layernorm": False}, {"use_parallel_residual": False}, {"layer_norm_eps": 0.5}),
+        old=False,
+    ),
+    "persimmon": Variant(
+        "Persimmon",
+        shape(32, 48, 2, 4, 4, 131),
+        ({"qk_layernorm": False}, {"layer_norm_eps": 0.5}),
+        old=False,
+    ),
     # Sparse attention where it selects all positions. The second layer's indexer is the first's.
     "glm-moe-dsa": Variant(
         "GlmMoeDsa",

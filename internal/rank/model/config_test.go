@@ -410,6 +410,18 @@ func TestReadConfigFields(t *testing.T) {
 			func(c *Config) any {
 				return [...]any{c.Selected, c.RotaryDim, c.RopeTheta, len(routed(c).Dense)}
 			}, [...]any{2048, 64, 1e6, 3}},
+		{"Baichuan's first head", `{"architectures":["BaiChuanForCausalLM"]}`,
+			func(c *Config) any { return c.Family.(*layers.HeadOptions).UnitRows }, false},
+		{"Baichuan 2 as the Hub has it", `{"architectures":["BaichuanForCausalLM"],` +
+			`"auto_map":{"AutoConfig":"configuration_baichuan.BaichuanConfig"},` +
+			`"tokenizer_class":"BaichuanTokenizer","bos_token_id":1,"eos_token_id":2,` +
+			`"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,` +
+			`"intermediate_size":11008,"max_position_embeddings":4096,` +
+			`"model_max_length":4096,"model_type":"baichuan","num_attention_heads":32,` +
+			`"num_hidden_layers":32,"pad_token_id":0,"rms_norm_eps":1e-06,` +
+			`"_from_model_config":true,"tie_word_embeddings":false,"torch_dtype":"bfloat16",` +
+			`"transformers_version":"4.29.2","use_cache":true,"vocab_size":125696}`,
+			func(c *Config) any { return c.Family.(*layers.HeadOptions).UnitRows }, true},
 		{"turned without a window", `{"model_type":"cohere2_moe","num_hidden_layers":6,` +
 			`"first_k_dense_replace":2}`, func(c *Config) any {
 			return [...]any{c.Windows, c.Family.(*cohereExperts).turned, c.HeadDim}
@@ -447,10 +459,11 @@ func TestReadConfigErrors(t *testing.T) {
 			"config.json: malformed"},
 		{"alibi", `{"model_type":"falcon","alibi":true}`, checkpoint.ErrUnsupported,
 			"alibi is true"},
-		{"norms of heads", `{"model_type":"phi","qk_layernorm":true}`, checkpoint.ErrUnsupported,
-			"qk_layernorm is true"},
-		{"clipped heads", `{"model_type":"olmo","clip_qkv":8.0}`, checkpoint.ErrUnsupported,
-			"clip_qkv is 8.0"},
+		{"clipped to nothing", `{"model_type":"olmo","clip_qkv":-8.0}`, checkpoint.ErrMalformed,
+			"clip_qkv is -8"},
+		{"biases by distance", `{"model_type":"baichuan","hidden_size":5120,` +
+			`"num_attention_heads":40,"architectures":["BaichuanForCausalLM"]}`,
+			checkpoint.ErrUnsupported, "hidden_size is 5120"},
 		{"bases of layers", `{"model_type":"granite_swa","layer_rope_theta":[0,10000]}`,
 			checkpoint.ErrMalformed, "layer_rope_theta has 2 entries for 24 layers"},
 		{"biases that differ", `{"model_type":"internlm3","qkv_bias":true}`,

@@ -180,7 +180,8 @@ func checkChunks(t *testing.T, f fixture) {
 
 // lacking are the variants that need what CUDA devices do not compute, and what that is.
 var lacking = map[string]string{"apertus": "xielu is not computed on this device",
-	"phimoe": "(SparseMixer) are not computed on this device"}
+	"phimoe": "(SparseMixer) are not computed on this device",
+	"olmo":   "clipped queries, keys and values are not computed on this device"}
 
 // TestCUDARefuses wants a model that needs what CUDA devices lack to be refused by what it is.
 func TestCUDARefuses(t *testing.T) {

@@ -62,7 +62,7 @@ func families() []*family {
 		nemotron(), arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(),
 		nanoChat(), vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum(),
 		apertus(), lfm2(), lfm2MoE(), cohere2MoE(), phiMoE(), deepSeekV32(), glmMoEDSA(),
-		bert(), roberta(), xlmRoberta(), modernBERT()}
+		persimmon(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {
