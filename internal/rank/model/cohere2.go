@@ -10,9 +10,7 @@ import (
 // Defaults: configuration_cohere2.py.
 func cohere2() *family {
 	return &family{modelType: "cohere2", architecture: "Cohere2ForCausalLM",
-		defaults: Config{VocabSize: 256000, HiddenSize: 8192, IntermediateSize: 22528, Layers: 40,
-			Heads: 64, MaxPositions: 8192, Activation: "silu", TieEmbeddings: true, BOS: 5, PAD: 0,
-			EOS: []int{255001}},
+		defaults: cohereDefaults(),
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readCohere2(f, c, d, 0)
 			pattern := f.Integer("sliding_window_pattern", 4, 1, checkpoint.MaxDim)
@@ -29,7 +27,7 @@ func cohere2() *family {
 // layers. Defaults: configuration_cohere.py.
 func cohere1() *family {
 	return &family{modelType: "cohere", architecture: "CohereForCausalLM",
-		defaults: cohere2().defaults,
+		defaults: cohereDefaults(),
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readCohere(f, c, d, 0)
 			readRope(f, c)
@@ -38,6 +36,12 @@ func cohere1() *family {
 		build: func(s *stage) (architecture, error) {
 			return newDecoder(s, s.cfg.Family.(*cohere).options(s.cfg))
 		}}
+}
+
+func cohereDefaults() Config {
+	return Config{VocabSize: 256000, HiddenSize: 8192, IntermediateSize: 22528, Layers: 40,
+		Heads: 64, MaxPositions: 8192, Activation: "silu", TieEmbeddings: true, BOS: 5, PAD: 0,
+		EOS: []int{255001}}
 }
 
 // readCohere2 reads what Cohere 2's models have beside windows.

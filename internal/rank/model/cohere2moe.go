@@ -19,7 +19,7 @@ type cohereExperts struct {
 // configuration_cohere2_moe.py.
 func cohere2MoE() *family {
 	return &family{modelType: "cohere2_moe", architecture: "Cohere2MoeForCausalLM",
-		defaults: cohere2().defaults,
+		defaults: cohereDefaults(),
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readCohere2(f, c, d, 128)
 			own := &cohereExperts{cohere: c.Family.(*cohere), rms: f.Set("rms_norm_eps")}

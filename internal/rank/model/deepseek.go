@@ -24,15 +24,18 @@ func deepSeekV3() *family {
 		defaults: Config{VocabSize: 129280, HiddenSize: 7168, IntermediateSize: 18432, Layers: 61,
 			Heads: 128, MaxPositions: 4096, NormEps: 1e-6, Activation: "silu", BOS: 0,
 			PAD: -1, EOS: []int{1}},
-		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128,
-				Turned: 64, Value: 128}, experts{Count: 256, Inner: 2048, Routing: compute.Routing{
-				PerToken: 8, Groups: 8, TopGroups: 4, Factor: 2.5}}, 3)
-		},
-		build: buildDeepSeek, widths: expertWidths, cache: latentCache,
-		predict: func(s *stage) (architecture, error) {
-			return newPredictor(s, deepSeekOptions(s.cfg), nextModules(s))
-		}}
+		read: readV3, build: buildDeepSeek, widths: expertWidths, cache: latentCache,
+		predict: predictDeepSeek}
+}
+
+func readV3(f *checkpoint.Fields, c *Config, d Config) {
+	readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128, Turned: 64,
+		Value: 128}, experts{Count: 256, Inner: 2048, Routing: compute.Routing{PerToken: 8,
+		Groups: 8, TopGroups: 4, Factor: 2.5}}, 3)
+}
+
+func predictDeepSeek(s *stage) (architecture, error) {
+	return newPredictor(s, deepSeekOptions(s.cfg), nextModules(s))
 }
 
 // glm4MoELite is Glm4MoeLiteForCausalLM (GLM-4.7-Flash): DeepSeek V3's layers in other sizes.
@@ -58,10 +61,9 @@ func deepSeekV32() *family {
 	fam := deepSeekV3()
 	fam.modelType, fam.architecture = "deepseek_v32", "DeepseekV32ForCausalLM"
 	fam.defaults.MaxPositions = 163840
-	whole := fam.read
 	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
 		readIndexer(f, c)
-		whole(f, c, d)
+		readV3(f, c, d)
 	}
 	return fam
 }
