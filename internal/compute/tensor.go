@@ -296,6 +296,10 @@ type Routing struct {
 	// Inward says that the weights are logistic functions of the router's products, by which
 	// experts are chosen, and multiply what experts read, not what they make of it.
 	Inward bool
+	// Near, if positive, says that experts are chosen one after the other. The weight of each is
+	// its part of a softmax of the products that fall short of its own by at most Near of it, those
+	// of experts chosen before it left out (SparseMixer, https://arxiv.org/abs/2409.12136).
+	Near float32
 }
 
 // Expert is one of the feed-forward blocks of a mixture: gate and up side by side, or up alone,

@@ -120,6 +120,15 @@ GRANITE4 = {
     "residual_multiplier": 0.6,
 }
 
+PHI_ROPE = rope(
+    "longrope",
+    short_factor=[1.0, 1.5, 2.0, 3.0],
+    long_factor=[2.0, 3.0, 4.0, 5.0],
+    short_mscale=1.2,
+    long_mscale=1.4,
+    original_max_position_embeddings=128,
+)
+
 FALCON = [0.7, 0.8, 1.3, 0.6, 0.5]
 
 VARIANTS = {
@@ -837,6 +846,97 @@ VARIANTS |= {
             {"num_dense_layers": 0},
             {"sliding_window": 12},
             {"mup_enabled": False},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    "olmo": Variant(
+        "Olmo",
+        shape(32, 72, 2, 4, 2, 131, clip_qkv=0.8),
+        ({"clip_qkv": None}, {"clip_qkv": 0.9}),
+        old=False,
+    ),
+    # A layer norm of each head, and one of all heads.
+    "stablelm": Variant(
+        "StableLm",
+        {
+            **shape(32, 72, 2, 4, 2, 131),
+            "qk_layernorm": True,
+            "use_parallel_residual": True,
+            "partial_rotary_factor": 0.5,
+        },
+        ({"qk_layernorm": False}, {"use_parallel_residual": False}, {"layer_norm_eps": 0.5}),
+        old=False,
+    ),
+    "persimmon": Variant(
+        "Persimmon",
+        shape(32, 48, 2, 4, 4, 131),
+        ({"qk_layernorm": False}, {"layer_norm_eps": 0.5}),
+        old=False,
+    ),
+    # Sparse attention where it selects all positions. The second layer's indexer is the first's.
+    "glm-moe-dsa": Variant(
+        "GlmMoeDsa",
+        {
+            **shape(32, 56, 2, 4, 4, 131),
+            **DEEPSEEK_EXPERTS,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "first_k_dense_replace": 1,
+            "q_lora_rank": 24,
+            "kv_lora_rank": 16,
+            "qk_nope_head_dim": 12,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 12,
+            "index_topk": 64,
+            "index_head_dim": 8,
+            "index_n_heads": 2,
+            "indexer_types": ["full", "shared"],
+        },
+        ({"routed_scaling_factor": 1.0}, {"index_topk": 40}),
+        smooth=False,
+        old=False,
+    ),
+    "phimoe": Variant(
+        "Phimoe",
+        {
+            **shape(32, 16, 2, 4, 2, 131),
+            "num_local_experts": 6,
+            "router_jitter_noise": 0.3,
+            "lm_head_bias": True,
+            "attention_bias": True,
+            **PHI_ROPE,
+        },
+        (
+            {"router_jitter_noise": 0.01},
+            {"lm_head_bias": False},
+            {"attention_bias": False},
+            {"rope_parameters": {**PHI_ROPE["rope_parameters"], "short_mscale": 1.0}},
+        ),
+        smooth=False,
+        old=False,
+    ),
+    "cohere2-moe": Variant(
+        "Cohere2Moe",
+        {
+            **shape(32, 16, 3, 4, 2, 131, head_dim=16),
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 2,
+            "expert_selection_fn": "sigmoid",
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 40,
+            "sliding_window": 9,
+            "sliding_window_pattern": 2,
+            "logit_scale": 0.25,
+        },
+        (
+            {"expert_selection_fn": "softmax"},
+            {"norm_topk_prob": False},
+            {"shared_expert_combination_strategy": "sum"},
+            {"prefix_dense_sliding_window_pattern": 2},
+            {"sliding_window": 12},
+            {"rms_norm_eps": 1e-5},
         ),
         smooth=False,
         old=False,

@@ -177,6 +177,9 @@ func (m *mixing) route(d *Device, scores *compute.Tensor, o *compute.Routing) {
 	for r := range rows {
 		p, chosen, w := scores.Row(r), m.chosen[r*k:(r+1)*k], m.weights[r*k:(r+1)*k]
 		switch {
+		case o.Near > 0:
+			m.near(d, p, chosen, w, o.Near)
+			continue
 		case o.Inward: // scores are the products
 		case o.Sigmoid:
 			d.vec.Sigmoid(p)
@@ -206,6 +209,27 @@ func (m *mixing) route(d *Device, scores *compute.Tensor, o *compute.Routing) {
 				w[j] *= f[e]
 			}
 		}
+	}
+}
+
+// near fills the experts of a row, and their weights, by the products that are near to each.
+func (m *mixing) near(d *Device, p []float32, chosen []int32, w []float32, near float32) {
+	for j := range chosen {
+		most := float32(math.Inf(-1))
+		chosen[j] = -1
+		for i, v := range p {
+			if (chosen[j] < 0 || v > most) && !slices.Contains(chosen[:j], int32(i)) {
+				chosen[j], most = int32(i), v
+			}
+		}
+		for i, v := range p {
+			m.choice[i] = v
+			if (most-v)/max(v, -v, most) > near || slices.Contains(chosen[:j], int32(i)) {
+				m.choice[i] = float32(math.Inf(-1))
+			}
+		}
+		d.vec.Softmax(m.choice)
+		w[j] = m.choice[chosen[j]]
 	}
 }
 

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -88,6 +89,32 @@ func TestClosedGroups(t *testing.T) {
 		Correction: Over([]float32{0, -0.5, 0, 0}, 1, 4).Memory, Groups: 2, TopGroups: 1, Best: 2})
 	if !slices.Equal(chosen, []int32{0, 1}) || !slices.Equal(weights, []float32{0.9, 0.1}) {
 		t.Errorf("chosen are %v, of weights %v", chosen, weights)
+	}
+}
+
+// TestNear chooses an expert by products, then another by those that are left: the weight of each
+// is its part of those that are near it.
+func TestNear(t *testing.T) {
+	d, err := New(Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var m mixing
+	for _, tt := range []struct {
+		products, weights []float32
+		chosen            []int32
+	}{
+		{[]float32{1, 10, 9, 8}, []float32{0.7311, 1}, []int32{1, 2}},
+		{[]float32{-10, -40, -50, -11}, []float32{0.7311, 1}, []int32{0, 3}},
+		{[]float32{3, 0, 0, -1}, []float32{1, 0.5}, []int32{0, 1}},
+	} {
+		scores := Over(slices.Clone(tt.products), 1, 4)
+		m.route(d, scores, &compute.Routing{PerToken: 2, Near: 0.105})
+		if !slices.Equal(m.chosen, tt.chosen) || !slices.EqualFunc(m.weights, tt.weights,
+			func(a, b float32) bool { return math.Abs(float64(a-b)) < 1e-4 }) {
+			t.Errorf("%v: chosen are %v, of weights %v", tt.products, m.chosen, m.weights)
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	opGeluTanh
 	opScale
 	opTanhCap
+	opClip
 	opScaleRows
 	opSigmoid
 	opSigmoidGate
@@ -137,6 +138,10 @@ func (t *rowTask) Do(chunk, _ int) {
 			v.Scale(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.eps)
 		case opTanhCap:
 			v.TanhCap(t.dst[r*w:r*w+w], t.eps)
+		case opClip:
+			for i, x := range t.dst[r*w : r*w+w] {
+				t.dst[r*w+i] = min(max(x, -t.eps), t.eps)
+			}
 		case opScaleRows:
 			v.Scale(t.dst[r*w:r*w+w], t.dst[r*w:r*w+w], t.a[r])
 		case opSigmoid:
@@ -312,6 +317,14 @@ func (d *Device) scaleRows(x *compute.Tensor, factors []float32) {
 func (d *Device) TanhCap(x *compute.Tensor, limit float32) {
 	t := &d.rows
 	t.of(opTanhCap, x)
+	t.eps = limit
+	t.run()
+}
+
+// Clip replaces each v of x by min(max(v, -limit), limit).
+func (d *Device) Clip(x *compute.Tensor, limit float32) {
+	t := &d.rows
+	t.of(opClip, x)
 	t.eps = limit
 	t.run()
 }

@@ -54,6 +54,8 @@ func (r *resolver) readModel() error {
 	longest := maxContext(r.Model)
 	if r.Null != nil { // no position is computed
 		longest = max(longest, r.Config.Model.MaxModelLen)
+	} else if longest, err = r.maxSelected(longest); err != nil {
+		return err
 	}
 	if r.Config.Speculative.Method != "" && r.Model.Pools() {
 		return usage("--speculative-config: %q generates nothing", r.Info.Root)
@@ -128,6 +130,23 @@ func chooseMaxModelLen(asked, longest int) (int, error) {
 			asked, longest)
 	}
 	return asked, nil
+}
+
+// maxSelected is the longest sequence, of so many positions, of which attention selects all.
+func (r *resolver) maxSelected(longest int) (int, error) {
+	n, asked := r.Model.Selected, r.Config.Model.MaxModelLen
+	if n == 0 || n >= longest {
+		return longest, nil
+	}
+	if asked > n {
+		return 0, usage("--max-model-len %d: %s selects %d positions of longer contexts, which is "+
+			"not computed: it serves as many at most", asked, r.Model.Architecture, n)
+	}
+	if asked == 0 {
+		r.log.Warn("contexts are shorter than the model's: what attention selects of longer ones "+
+			"is not computed", "max_model_len", n, "positions", longest)
+	}
+	return n, nil
 }
 
 // maxContext is the longest sequence the model's positions allow: scaled rotary embeddings reach

@@ -1,8 +1,12 @@
 package open
 
 import (
+	"cmp"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -100,6 +104,29 @@ func TestMostTokens(t *testing.T) {
 			b.Info.MostTokens != c.most {
 			t.Errorf("%s with %s: %v suggested, at most %d", c.where, c.override, got,
 				b.Info.MostTokens)
+		}
+	}
+}
+
+// TestSelected serves a model whose attention selects positions of longer contexts as far as it
+// selects all, and says so.
+func TestSelected(t *testing.T) {
+	for asked, want := range map[int]string{0: "max_model_len=64", 63: "",
+		65: "selects 64 positions", 129: "selects 64 positions"} {
+		cfg := config.Default()
+		cfg.Model.Path, cfg.Model.MaxModelLen = "../../../testdata/variants/glm-moe-dsa", asked
+		var log strings.Builder
+		r := newResolver(t.Context(), &Options{Config: &cfg,
+			Log: slog.New(slog.NewTextHandler(&log, nil))})
+		err := r.resolve()
+		if err == nil {
+			err = r.readModel()
+		}
+		if asked > 64 == (err == nil) || !strings.Contains(fmt.Sprint(log.String(), err), want) {
+			t.Errorf("%d positions: %v\n%s", asked, err, &log)
+		}
+		if served := r.Info.MaxModelLen; err == nil && served != cmp.Or(asked, 64) {
+			t.Errorf("%d positions are served of %d", served, asked)
 		}
 	}
 }

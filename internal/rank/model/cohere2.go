@@ -10,21 +10,14 @@ import (
 // Defaults: configuration_cohere2.py.
 func cohere2() *family {
 	return &family{modelType: "cohere2", architecture: "Cohere2ForCausalLM",
-		defaults: Config{VocabSize: 256000, HiddenSize: 8192, IntermediateSize: 22528, Layers: 40,
-			Heads: 64, MaxPositions: 8192, Activation: "silu", TieEmbeddings: true, BOS: 5, PAD: 0,
-			EOS: []int{255001}},
+		defaults: cohereDefaults(),
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readCohere(f, c, d)
-			f.Only("position_embedding_type", "rope_gptj")
-			if part := f.Number("rotary_pct", 1, 0); part != 1 {
-				f.Fail(checkpoint.ErrUnsupported, "rotary_pct", "is %v", part)
-			}
-			readRope(f, c)
+			readCohere2(f, c, d, 0)
 			pattern := f.Integer("sliding_window_pattern", 4, 1, checkpoint.MaxDim)
 			readWindows(f, c, plainWindow(f, 4096), func(i int) bool { return (i+1)%pattern != 0 })
 		},
 		build: func(s *stage) (architecture, error) {
-			o := cohereOptions(s.cfg)
+			o := s.cfg.Family.(*cohere).options(s.cfg)
 			o.rotaryOf = func(layer int) int { return localLayer(s.cfg, layer) - 1 }
 			return newDecoder(s, o)
 		}}
@@ -34,19 +27,35 @@ func cohere2() *family {
 // layers. Defaults: configuration_cohere.py.
 func cohere1() *family {
 	return &family{modelType: "cohere", architecture: "CohereForCausalLM",
-		defaults: cohere2().defaults,
+		defaults: cohereDefaults(),
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readCohere(f, c, d)
+			readCohere(f, c, d, 0)
 			readRope(f, c)
 			readWindows(f, c, 0, noLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, cohereOptions(s.cfg))
+			return newDecoder(s, s.cfg.Family.(*cohere).options(s.cfg))
 		}}
 }
 
-func readCohere(f *checkpoint.Fields, c *Config, d Config) {
-	readBiasedAttention(f, c, d, 0)
+func cohereDefaults() Config {
+	return Config{VocabSize: 256000, HiddenSize: 8192, IntermediateSize: 22528, Layers: 40,
+		Heads: 64, MaxPositions: 8192, Activation: "silu", TieEmbeddings: true, BOS: 5, PAD: 0,
+		EOS: []int{255001}}
+}
+
+// readCohere2 reads what Cohere 2's models have beside windows.
+func readCohere2(f *checkpoint.Fields, c *Config, d Config, headDim int) {
+	readCohere(f, c, d, headDim)
+	f.Only("position_embedding_type", "rope_gptj")
+	if part := f.Number("rotary_pct", 1, 0); part != 1 {
+		f.Fail(checkpoint.ErrUnsupported, "rotary_pct", "is %v", part)
+	}
+	readRope(f, c)
+}
+
+func readCohere(f *checkpoint.Fields, c *Config, d Config, headDim int) {
+	readBiasedAttention(f, c, d, headDim)
 	c.NormEps = f.Number("layer_norm_eps", 1e-5, 0)
 	c.Family = &cohere{LogitScale: f.Number("logit_scale", 0.0625, 0)}
 	if f.Flag("use_qk_norm", false) {
@@ -54,13 +63,13 @@ func readCohere(f *checkpoint.Fields, c *Config, d Config) {
 	}
 }
 
-func cohereOptions(c *Config) decoderOptions {
+func (y *cohere) options(c *Config) decoderOptions {
 	return decoderOptions{attnNorm: "input_layernorm", parallel: true,
 		newNorm: func(s *stage, module string) norm {
 			return s.LayerNorm(module, c.HiddenSize, float32(c.NormEps), layers.WeightOnly)
 		},
 		qkv:    layers.QKVOptions{Interleaved: c.HeadDim},
-		logits: layers.HeadOptions{Multiplier: float32(c.Family.(*cohere).LogitScale)}}
+		logits: layers.HeadOptions{Multiplier: float32(y.LogitScale)}}
 }
 
 // cohere is what only Cohere's models have.

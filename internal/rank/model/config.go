@@ -68,6 +68,9 @@ type Config struct {
 	// means all. Chunked says that it is a chunk: the keys are those from its last multiple on.
 	Windows []int
 	Chunked bool
+	// Selected is how many positions attention selects of a longer context, 0 where it attends to
+	// all. Contexts are as long at most: what would be selected is not computed.
+	Selected int
 	// served is the longest sequence that is served, 0 for not known (Serve).
 	served int
 	// Temperature is what queries are multiplied by.

@@ -379,6 +379,53 @@ func TestReadConfigFields(t *testing.T) {
 			`"e_score_correction_bias","lm_head"]}}`,
 			func(c *Config) any { return c.Scheme.(layers.Stored).Of("w1") },
 			layers.Scaled{Float: true, Scale: ".weight_scale_inv", Rows: 128, Cols: 128}},
+		{"scales of longrope", `{"model_type":"phimoe","num_attention_heads":1024,` +
+			`"rope_scaling":{"type":"longrope","short_factor":[1,1],"long_factor":[2,3],` +
+			`"short_mscale":1.5,"long_mscale":1.2,"original_max_position_embeddings":4096}}`,
+			func(c *Config) any {
+				_, long, _ := c.RopeFrequencies()
+				c.Serve(4096)
+				_, short, _ := c.RopeFrequencies()
+				return [...]float64{long, short}
+			}, [...]float64{1.2, 1.5}},
+		{"what DeepSeek V3.2 selects", `{"model_type":"deepseek_v32"}`, func(c *Config) any {
+			e := routed(c)
+			return [...]any{c.Selected, c.MaxPositions, e.Dense, e.Groups, e.TopGroups, e.Factor}
+		}, [...]any{2048, 163840, []int{0, 1, 2}, 8, 4, float32(2.5)}},
+		{"GLM-5 as the Hub has it", `{"architectures":["GlmMoeDsaForCausalLM"],` +
+			`"attention_bias":false,"ep_size":1,"eos_token_id":[154820,154827,154829],` +
+			`"first_k_dense_replace":3,"head_dim":64,"hidden_act":"silu","hidden_size":6144,` +
+			`"index_head_dim":128,"index_n_heads":32,"index_topk":2048,` +
+			`"indexer_rope_interleave":true,"intermediate_size":12288,"kv_lora_rank":512,` +
+			`"max_position_embeddings":202752,"model_type":"glm_moe_dsa",` +
+			`"moe_intermediate_size":2048,"moe_layer_freq":1,"n_group":1,` +
+			`"n_routed_experts":256,"n_shared_experts":1,"norm_topk_prob":true,` +
+			`"num_attention_heads":64,"num_experts_per_tok":8,"num_hidden_layers":78,` +
+			`"num_key_value_heads":64,"num_nextn_predict_layers":1,"q_lora_rank":2048,` +
+			`"qk_head_dim":256,"qk_nope_head_dim":192,"qk_rope_head_dim":64,` +
+			`"rms_norm_eps":1e-05,"rope_interleave":true,` +
+			`"rope_parameters":{"rope_theta":1000000,"rope_type":"default"},` +
+			`"routed_scaling_factor":2.5,"scoring_func":"sigmoid","topk_group":1,` +
+			`"topk_method":"noaux_tc","v_head_dim":256,"vocab_size":154880}`,
+			func(c *Config) any {
+				return [...]any{c.Selected, c.RotaryDim, c.RopeTheta, len(routed(c).Dense)}
+			}, [...]any{2048, 64, 1e6, 3}},
+		{"Baichuan's first head", `{"architectures":["BaiChuanForCausalLM"]}`,
+			func(c *Config) any { return c.Family.(*layers.HeadOptions).UnitRows }, false},
+		{"Baichuan 2 as the Hub has it", `{"architectures":["BaichuanForCausalLM"],` +
+			`"auto_map":{"AutoConfig":"configuration_baichuan.BaichuanConfig"},` +
+			`"tokenizer_class":"BaichuanTokenizer","bos_token_id":1,"eos_token_id":2,` +
+			`"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,` +
+			`"intermediate_size":11008,"max_position_embeddings":4096,` +
+			`"model_max_length":4096,"model_type":"baichuan","num_attention_heads":32,` +
+			`"num_hidden_layers":32,"pad_token_id":0,"rms_norm_eps":1e-06,` +
+			`"_from_model_config":true,"tie_word_embeddings":false,"torch_dtype":"bfloat16",` +
+			`"transformers_version":"4.29.2","use_cache":true,"vocab_size":125696}`,
+			func(c *Config) any { return c.Family.(*layers.HeadOptions).UnitRows }, true},
+		{"turned without a window", `{"model_type":"cohere2_moe","num_hidden_layers":6,` +
+			`"first_k_dense_replace":2}`, func(c *Config) any {
+			return [...]any{c.Windows, c.Family.(*cohereExperts).turned, c.HeadDim}
+		}, [...]any{[]int{0, 0, 4096, 4096, 4096, 0}, []int{1, 1, 1, 1, 1, 0}, 128}},
 		{"original length beside",
 			`{"model_type":"llama","original_max_position_embeddings":64,"rope_scaling":{"rope_type":"yarn","factor":2,"original_max_position_embeddings":32}}`, func(c *Config) any { return c.Rope.OriginalMaxPositions }, 64},
 		{"original length absent",
@@ -412,10 +459,11 @@ func TestReadConfigErrors(t *testing.T) {
 			"config.json: malformed"},
 		{"alibi", `{"model_type":"falcon","alibi":true}`, checkpoint.ErrUnsupported,
 			"alibi is true"},
-		{"norms of heads", `{"model_type":"phi","qk_layernorm":true}`, checkpoint.ErrUnsupported,
-			"qk_layernorm is true"},
-		{"clipped heads", `{"model_type":"olmo","clip_qkv":8.0}`, checkpoint.ErrUnsupported,
-			"clip_qkv is 8.0"},
+		{"clipped to nothing", `{"model_type":"olmo","clip_qkv":-8.0}`, checkpoint.ErrMalformed,
+			"clip_qkv is -8"},
+		{"biases by distance", `{"model_type":"baichuan","hidden_size":5120,` +
+			`"num_attention_heads":40,"architectures":["BaichuanForCausalLM"]}`,
+			checkpoint.ErrUnsupported, "hidden_size is 5120"},
 		{"bases of layers", `{"model_type":"granite_swa","layer_rope_theta":[0,10000]}`,
 			checkpoint.ErrMalformed, "layer_rope_theta has 2 entries for 24 layers"},
 		{"biases that differ", `{"model_type":"internlm3","qkv_bias":true}`,
@@ -475,6 +523,11 @@ func TestReadConfigErrors(t *testing.T) {
 			checkpoint.ErrUnsupported, `activation_scheme is "x"`},
 		{"one block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128]}`),
 			checkpoint.ErrMalformed, `weight_block_size is [128]`},
+		{"attention by an index", llama(
+			`"num_hidden_layers":1,"layer_types":["indexed_attention"]`),
+			checkpoint.ErrUnsupported, `layer_types`},
+		{"three experts of a row", `{"model_type":"phimoe","num_experts_per_tok":3}`,
+			checkpoint.ErrUnsupported, "num_experts_per_tok is 3"},
 		{"half a block", llama(`"quantization_config":{"quant_method":"fp8","weight_block_size":[128,0.5]}`),
 			checkpoint.ErrMalformed, `weight_block_size is [128 0.5]`},
 		{"e5m2", llama(`"quantization_config":{"quant_method":"fp8","fmt":"e5m2"}`),

@@ -119,7 +119,7 @@ func TestCUDA(t *testing.T) {
 		})
 	}
 	for _, name := range variantNames(t) {
-		if name == lacksXIELU {
+		if lacking[name] != "" {
 			continue
 		}
 		t.Run(name+" in float32", func(t *testing.T) {
@@ -178,17 +178,21 @@ func checkChunks(t *testing.T, f fixture) {
 	}
 }
 
-// lacksXIELU is a variant whose activation CUDA devices do not compute.
-const lacksXIELU = "apertus"
+// lacking are the variants that need what CUDA devices do not compute, and what that is.
+var lacking = map[string]string{"apertus": "xielu is not computed on this device",
+	"phimoe": "(SparseMixer) are not computed on this device",
+	"olmo":   "clipped queries, keys and values are not computed on this device"}
 
 // TestCUDARefuses wants a model that needs what CUDA devices lack to be refused by what it is.
 func TestCUDARefuses(t *testing.T) {
-	cfg, weights := variant(lacksXIELU).open(t)
-	d := openCUDA(t, onMachine, true)
-	_, err := model.Load(cfg, model.FromCheckpoint(weights), d,
-		model.Options{Group: layers.Group{Size: 1}})
-	if err == nil || !strings.Contains(err.Error(), "xielu is not computed on this device") {
-		t.Errorf("loading %s: %v", lacksXIELU, err)
+	for name, want := range lacking {
+		cfg, weights := variant(name).open(t)
+		d := openCUDA(t, onMachine, true)
+		_, err := model.Load(cfg, model.FromCheckpoint(weights), d,
+			model.Options{Group: layers.Group{Size: 1}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("loading %s: %v", name, err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"math"
+	"strings"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -23,14 +24,18 @@ func deepSeekV3() *family {
 		defaults: Config{VocabSize: 129280, HiddenSize: 7168, IntermediateSize: 18432, Layers: 61,
 			Heads: 128, MaxPositions: 4096, NormEps: 1e-6, Activation: "silu", BOS: 0,
 			PAD: -1, EOS: []int{1}},
-		read: func(f *checkpoint.Fields, c *Config, d Config) {
-			readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128,
-				Turned: 64, Value: 128}, experts{Count: 256, Routing: perToken(8), Inner: 2048})
-		},
-		build: buildDeepSeek, widths: expertWidths, cache: latentCache,
-		predict: func(s *stage) (architecture, error) {
-			return newPredictor(s, deepSeekOptions(s.cfg), nextModules(s))
-		}}
+		read: readV3, build: buildDeepSeek, widths: expertWidths, cache: latentCache,
+		predict: predictDeepSeek}
+}
+
+func readV3(f *checkpoint.Fields, c *Config, d Config) {
+	readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 1536, Latent: 512, Plain: 128, Turned: 64,
+		Value: 128}, experts{Count: 256, Inner: 2048, Routing: compute.Routing{PerToken: 8,
+		Groups: 8, TopGroups: 4, Factor: 2.5}}, 3)
+}
+
+func predictDeepSeek(s *stage) (architecture, error) {
+	return newPredictor(s, deepSeekOptions(s.cfg), nextModules(s))
 }
 
 // glm4MoELite is Glm4MoeLiteForCausalLM (GLM-4.7-Flash): DeepSeek V3's layers in other sizes.
@@ -44,15 +49,59 @@ func glm4MoELite() *family {
 	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
 		readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 768, Latent: 512, Plain: 192,
 			Turned: 64, Value: 256}, experts{Count: 64, Inner: 1536,
-			Routing: compute.Routing{PerToken: 4, Factor: 1.8}})
+			Routing: compute.Routing{PerToken: 4, Factor: 1.8}}, 1)
 	}
 	return fam
 }
 
-// readDeepSeekV3 reads V3's attention and experts; o and e have their defaults.
-func readDeepSeekV3(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOptions, e experts) {
+// deepSeekV32 is DeepseekV32ForCausalLM (V3.2): as V3, whose attention selects positions by an
+// indexer, all of contexts up to index_topk: as far as these it is computed. Defaults:
+// configuration_deepseek_v32.py.
+func deepSeekV32() *family {
+	fam := deepSeekV3()
+	fam.modelType, fam.architecture = "deepseek_v32", "DeepseekV32ForCausalLM"
+	fam.defaults.MaxPositions = 163840
+	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
+		readIndexer(f, c)
+		readV3(f, c, d)
+	}
+	return fam
+}
+
+// glmMoEDSA is GlmMoeDsaForCausalLM (GLM-5): DeepSeek V3.2's layers in other sizes, of which some
+// attend to what one before has selected. Defaults: configuration_glm_moe_dsa.py.
+func glmMoEDSA() *family {
+	fam := deepSeekV3()
+	fam.modelType, fam.architecture = "glm_moe_dsa", "GlmMoeDsaForCausalLM"
+	fam.defaults = Config{VocabSize: 154880, HiddenSize: 6144, IntermediateSize: 12288, Layers: 78,
+		Heads: 64, MaxPositions: 202752, NormEps: 1e-5, Activation: "silu", BOS: 0, PAD: -1,
+		EOS: []int{1}}
+	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
+		readIndexer(f, c)
+		readDeepSeekV3(f, c, d, layers.LatentOptions{Query: 2048, Latent: 512, Plain: 192,
+			Turned: 64, Value: 256}, experts{Count: 256, Inner: 2048,
+			Routing: compute.Routing{PerToken: 8, Factor: 2.5}}, 3)
+	}
+	return fam
+}
+
+// readIndexer reads how many positions attention selects. Nothing else of the indexer is of use
+// here, and its weights are not read.
+func readIndexer(f *checkpoint.Fields, c *Config) {
+	c.Selected = f.Integer("index_topk", 2048, 1, checkpoint.MaxDim)
+	for _, key := range f.Keys() {
+		if strings.HasPrefix(key, "index") {
+			f.Has(key)
+		}
+	}
+}
+
+// readDeepSeekV3 reads V3's attention and experts, behind some layers without; o, e and dense have
+// their defaults.
+func readDeepSeekV3(f *checkpoint.Fields, c *Config, d Config, o layers.LatentOptions, e experts,
+	dense int) {
 	o.Interleaved = f.Flag("rope_interleave", true)
-	readLatent(f, c, d, o, readDeepSeekExperts(f, c, e))
+	readLatent(f, c, d, o, readDeepSeekExperts(f, c, e, dense))
 	f.Only("scoring_func", "sigmoid")
 	f.Only("topk_method", "noaux_tc")
 }
@@ -178,8 +227,8 @@ func firstOf(f *checkpoint.Fields, keys ...string) string {
 // readGroups reads the groups in which experts are chosen, by so many of the best of each.
 func readGroups(f *checkpoint.Fields, e *experts, best int, factor float64) {
 	r := &e.Routing
-	r.Groups, r.TopGroups = f.Nullable("n_group", 1, 1, 1<<16),
-		f.Nullable("topk_group", 1, 1, 1<<16)
+	r.Groups, r.TopGroups = f.Nullable("n_group", max(r.Groups, 1), 1, 1<<16),
+		f.Nullable("topk_group", max(r.TopGroups, 1), 1, 1<<16)
 	r.Best, r.Factor = best, float32(f.Number("routed_scaling_factor", factor, 0))
 	switch {
 	case f.Err() != nil:
@@ -192,10 +241,11 @@ func readGroups(f *checkpoint.Fields, e *experts, best int, factor float64) {
 }
 
 // readDeepSeekExperts reads a mixture as DeepSeek V3 has it: logistic scores with a correction, in
-// groups.
-func readDeepSeekExperts(f *checkpoint.Fields, c *Config, d experts) *experts {
+// groups, behind some layers that have none.
+func readDeepSeekExperts(f *checkpoint.Fields, c *Config, d experts, dense int) *experts {
 	d.Shared = 1
-	e := readMixture(f, c, d, 1)
+	e := readMixture(f, c, d, dense)
+	e.Groups, e.TopGroups = d.Groups, d.TopGroups
 	readGroups(f, e, 2, cmp.Or(float64(d.Factor), 1))
 	e.Normalise, e.Sigmoid = f.Flag("norm_topk_prob", true), true
 	return e

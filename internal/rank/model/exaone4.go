@@ -41,7 +41,7 @@ func exaoneMoE() *family {
 	fam.read = func(f *checkpoint.Fields, c *Config, d Config) {
 		dense(f, c, d)
 		e := readDeepSeekExperts(f, c, experts{Count: 64, Inner: 1024,
-			Routing: compute.Routing{PerToken: 8, Factor: 2.5}})
+			Routing: compute.Routing{PerToken: 8, Factor: 2.5}}, 1)
 		f.Only("scoring_func", "sigmoid")
 		f.Only("topk_method", "noaux_tc")
 		for _, key := range []string{"is_moe_layer", "first_last_k_dense_replace"} {

@@ -62,13 +62,18 @@ func newFalcon(s *stage) (architecture, error) {
 		norm: "ln_f", newNorm: biasedNorm, attention: "self_attention", output: "dense",
 		qkv:      layers.QKVOptions{Fused: "query_key_value", Grouped: true},
 		plainMLP: [...]string{"mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}}
+	second := "ln_mlp"
+	if s.Has("transformer.h.0.self_attention.qkv_proj.weight") {
+		// llama.cpp's converter puts all queries first, and gives one name to both kinds of norms.
+		opt.qkv, second = layers.QKVOptions{Fused: "qkv_proj"}, "input_layernorm"
+	}
 	norms := s.cfg.Family.(*falconConfig).Norms
 	opt.parallel = norms > 0
 	switch norms {
 	case 1:
 		opt.attnNorm = "input_layernorm"
 	case 2:
-		opt.attnNorm, opt.mlpNorm = "ln_attn", "ln_mlp"
+		opt.attnNorm, opt.mlpNorm = "ln_attn", second
 	}
 	return newDecoder(s, opt)
 }

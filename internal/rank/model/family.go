@@ -61,7 +61,8 @@ func families() []*family {
 		bamba(), falconH1(), gpt2(), phi(), falcon(), stableLM(), gptJ(), gptBigCode(), olmo(),
 		nemotron(), arcee(), jais2(), helium(), internLM2(), internLM3(), iQuestCoder(), baichuan(),
 		nanoChat(), vaultGemma(), hyperCLOVAX(), graniteSWA(), miniCPM(), miniCPM3(), mellum(),
-		apertus(), lfm2(), lfm2MoE(), bert(), roberta(), xlmRoberta(), modernBERT()}
+		apertus(), lfm2(), lfm2MoE(), cohere2MoE(), phiMoE(), deepSeekV32(), glmMoEDSA(),
+		persimmon(), bert(), roberta(), xlmRoberta(), modernBERT()}
 }
 
 func familiesByType() map[string]*family {

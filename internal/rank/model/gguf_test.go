@@ -158,7 +158,7 @@ func converted(t *testing.T, header, name string) fixture {
 
 // lost puts into a fixture's configuration what llama.cpp knows by itself, and files do not say:
 // scores of Gemma are divided by what heads of its published models have, StarCoder 2 and dots1
-// have no window, and GLM-4.7-Flash is a DeepSeek V3.
+// have no window, GLM-4.7-Flash is a DeepSeek V3, and GPT-2 divides the scores of all layers alike.
 func lost(name string, c *model.Config) {
 	set := func(field string, v any) {
 		reflect.ValueOf(c.Family).Elem().FieldByName(field).Set(reflect.ValueOf(v))
@@ -168,6 +168,10 @@ func lost(name string, c *model.Config) {
 		set("QueryScalar", float64(c.HeadDim))
 	case "glm4-moe-lite":
 		c.ModelType, c.Architecture = "deepseek_v3", "DeepseekV3ForCausalLM"
+	case "falcon": // all are that long
+		c.MaxPositions = 2048
+	case "gpt2":
+		set("ByLayer", false)
 	case "starcoder2-tiny", "dots1":
 		c.SlidingWindow, c.Windows = 0, make([]int, c.Layers)
 	}

@@ -16,7 +16,8 @@ func glm4MoE() *family {
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readAttention(f, c, d, 0)
 			c.QKVBias = f.Flag("attention_bias", false)
-			e := readDeepSeekExperts(f, c, experts{Count: 128, Routing: perToken(8), Inner: 1408})
+			e := readDeepSeekExperts(f, c, experts{Count: 128, Routing: perToken(8), Inner: 1408},
+				1)
 			c.Family = &glmExperts{e, f.Flag("use_qk_norm", false)}
 			c.partialRotary(0.5)
 			readRope(f, c)

@@ -15,8 +15,11 @@ func gptNeoX() *family {
 		read: readGPTNeoX, build: newGPTNeoX}
 }
 
-// neoX is what only GPT-NeoX has.
-type neoX struct{ Parallel bool }
+// neoX is what GPT-NeoX and its like choose. HeadNorms says that there are layer norms of heads.
+type neoX struct{ Parallel, HeadNorms bool }
+
+// attention completes the options of attention with norms that all heads share.
+func (y *neoX) attention(_ int, o *layers.AttentionOptions) { o.LayerNorms = y.HeadNorms }
 
 func readGPTNeoX(f *checkpoint.Fields, c *Config, d Config) {
 	c.IntermediateSize = f.Integer("intermediate_size", d.IntermediateSize, 1, checkpoint.MaxDim)

@@ -19,13 +19,13 @@ func mixtral() *family {
 			readWindows(f, c, plainWindow(f, 0), everyLayer)
 		},
 		build: func(s *stage) (architecture, error) {
-			return newDecoder(s, decoderOptions{mlp: func(s *stage, _ int,
-				prefix string) feedForward {
-				e := s.cfg.Family.(*experts)
-				return s.Mixture(prefix+"block_sparse_moe.", s.cfg.HiddenSize,
-					layers.MixtureOptions{
-						Experts: e.Count, Inner: e.Inner, Names: [3]string{"w1", "w3", "w2"},
-						Routing: e.Routing})
-			}})
+			return newDecoder(s, decoderOptions{mlp: localMixture})
 		}}
+}
+
+// localMixture is the feed-forward block of a layer.
+func localMixture(s *stage, _ int, prefix string) feedForward {
+	e := routed(s.cfg)
+	return s.Mixture(prefix+"block_sparse_moe.", s.cfg.HiddenSize, layers.MixtureOptions{
+		Experts: e.Count, Inner: e.Inner, Names: [3]string{"w1", "w3", "w2"}, Routing: e.Routing})
 }

@@ -15,9 +15,7 @@ func olmo() *family {
 		read: func(f *checkpoint.Fields, c *Config, d Config) {
 			readBiasedAttention(f, c, d, 0)
 			c.NormEps = 1e-5
-			if f.Set("clip_qkv") {
-				f.Fail(checkpoint.ErrUnsupported, "clip_qkv", "is %s", f.Excerpt("clip_qkv"))
-			}
+			c.Family = &olmoConfig{clip: float32(f.Number("clip_qkv", 0, 0))}
 			readRope(f, c)
 			readWindows(f, c, 0, noLayer)
 		},
@@ -25,6 +23,11 @@ func olmo() *family {
 			return newDecoder(s, decoderOptions{newNorm: func(s *stage, module string) norm {
 				return s.LayerNorm(module, s.cfg.HiddenSize, float32(s.cfg.NormEps),
 					layers.NotAffine)
+			}, attn: func(_ int, o *layers.AttentionOptions) {
+				o.Clip = s.cfg.Family.(*olmoConfig).clip
 			}})
 		}}
 }
+
+// olmoConfig is what only OLMo has.
+type olmoConfig struct{ clip float32 }

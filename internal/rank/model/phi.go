@@ -15,7 +15,7 @@ func phi() *family {
 			readAttention(f, c, d, 0)
 			c.NormEps = f.Number("layer_norm_eps", 1e-5, 0)
 			c.QKVBias, c.OutBias, c.MLPBias = true, true, true
-			refuseFlag(f, "qk_layernorm", false)
+			c.Family = &neoX{Parallel: true, HeadNorms: f.Flag("qk_layernorm", false)}
 			c.partialRotary(0.5)
 			readRope(f, c)
 			readWindows(f, c, 0, noLayer)
@@ -23,8 +23,8 @@ func phi() *family {
 		build: func(s *stage) (architecture, error) {
 			return newDecoder(s, decoderOptions{norm: "final_layernorm", newNorm: biasedNorm,
 				attnNorm: "input_layernorm", parallel: true, output: "dense",
-				plainMLP: [...]string{"mlp.fc1", "mlp.fc2"},
-				logits:   layers.HeadOptions{Bias: "lm_head"}})
+				plainMLP: [...]string{"mlp.fc1", "mlp.fc2"}, attn: s.cfg.Family.(*neoX).attention,
+				logits: layers.HeadOptions{Bias: "lm_head"}})
 		}}
 }
 

@@ -30,7 +30,10 @@ type Rope struct {
 	// one or the other as a sequence grows, which leaves keys behind that were turned by the other;
 	// here, as in vLLM, the longest sequence that is served decides (Config.Serve).
 	ShortFactor, LongFactor []float64
-	Long                    bool
+	// ShortScale and LongScale are what cosines and sines are multiplied by then, 0 for
+	// AttentionFactor (Phi-3.5-MoE).
+	ShortScale, LongScale float64
+	Long                  bool
 }
 
 // Temperature is by how much the queries of later positions are multiplied, as scores over more
@@ -171,6 +174,7 @@ func readLongRope(f, r *checkpoint.Fields, c *Config) {
 				math.Log(float64(y.OriginalMaxPositions)))
 		}
 	}
+	y.ShortScale, y.LongScale = r.Number("short_mscale", 0, 0), r.Number("long_mscale", 0, 0)
 	c.Rope.Long = c.MaxPositions > c.Rope.OriginalMaxPositions
 }
 
@@ -277,14 +281,14 @@ func (c *Config) RopeFrequencies() (invFreq []float32, attentionFactor float64, 
 	case "yarn":
 		invFreq, attentionFactor = c.Rope.yarn(wave, c.RopeTheta), c.Rope.yarnAttention()
 	case "longrope":
-		factors := c.Rope.ShortFactor
+		factors, scale := c.Rope.ShortFactor, c.Rope.ShortScale
 		if c.Rope.Long {
-			factors = c.Rope.LongFactor
+			factors, scale = c.Rope.LongFactor, c.Rope.LongScale
 		}
 		for i := range wave {
 			wave[i] *= float32(factors[i])
 		}
-		invFreq, attentionFactor = inverse(wave), c.Rope.AttentionFactor
+		invFreq, attentionFactor = inverse(wave), cmp.Or(scale, c.Rope.AttentionFactor)
 	default:
 		return nil, 0, fmt.Errorf("%w: rope type %q", checkpoint.ErrUnsupported, c.Rope.Type)
 	}

@@ -18,10 +18,11 @@ func readWindows(f *checkpoint.Fields, c *Config, window int, sliding func(i int
 	for i := range c.Windows {
 		slides := sliding(i)
 		if types != nil {
-			switch types[i] {
-			case "full_attention", "attention":
+			switch kind := types[i]; {
+			case kind == "full_attention", kind == "attention",
+				kind == "indexed_attention" && c.Selected > 0:
 				slides = false
-			case limited:
+			case kind == limited:
 				slides = true
 			default:
 				f.Fail(checkpoint.ErrUnsupported, "layer_types", "has %s",

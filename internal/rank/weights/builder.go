@@ -158,6 +158,7 @@ func (e *MismatchError) err() error {
 // embedding, beside of one that is part of a whole with encoders.
 func Passes(name string, tied, beside bool) bool {
 	return strings.HasSuffix(name, ".rotary_emb.inv_freq") ||
+		strings.Contains(name, ".self_attn.indexer.") || // of which nothing is computed
 		tied && checkpoint.LanguageModel(name) == "lm_head.weight" ||
 		beside && checkpoint.OfEncoder(name)
 }

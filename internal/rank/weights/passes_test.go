@@ -10,6 +10,7 @@ func TestPasses(t *testing.T) {
 		want         bool
 	}{
 		{"model.layers.0.self_attn.rotary_emb.inv_freq", false, false, true},
+		{"model.layers.0.self_attn.indexer.k_norm.bias", false, false, true},
 		{"lm_head.weight", tied, false, true},
 		{"lm_head.weight", false, false, false},
 		{"language_model.lm_head.weight", tied, beside, true},

@@ -15,8 +15,10 @@ import (
 type dialect struct {
 	// model and class are model_type and the class of config.json.
 	model, class string
-	// modules are those of a layer whose names differ from the usual ones.
+	// modules are those whose names differ from the usual ones: of a layer, which is under layers,
+	// "" is model.layers, and outside.
 	modules map[string]string
+	layers  string
 	// experts is what the modules of experts are under, "" is mlp.experts; names are those of an
 	// expert's, nil is gate_proj, up_proj and down_proj.
 	experts string

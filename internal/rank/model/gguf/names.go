@@ -32,6 +32,10 @@ var expertModules = map[string]string{"ffn_gate_exps": "gate_proj", "ffn_up_exps
 // headModules are those that are stored of all heads together.
 var headModules = map[string]string{"attn_k_b": "k_b_proj.", "attn_v_b": "v_b_proj."}
 
+// headNorms are norms of heads, one for each, which are stored together.
+var headNorms = map[string]string{"attn_q_norm": "self_attn.q_layernorm.norms.",
+	"attn_k_norm": "self_attn.k_layernorm.norms."}
+
 // wholeTensors have no weight or bias in their name.
 var wholeTensors = map[string]string{"attn_sinks": "self_attn.sinks",
 	"exp_probs_b": "mlp.gate.e_score_correction_bias"}
@@ -104,12 +108,12 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 	}
 	layer, module, ok := block(base)
 	if !ok {
-		if name := topModules[base]; name != "" {
+		if name := cmp.Or(d.modules[base], topModules[base]); name != "" {
 			t.Name = name + kind
 		}
 		return []Tensor{t}
 	}
-	prefix := fmt.Sprintf("model.layers.%d.", layer)
+	prefix := fmt.Sprintf("%s.%d.", cmp.Or(d.layers, "model.layers"), layer)
 	if one := expertModules[module]; one != "" && len(t.Shape) > 1 {
 		under, names := cmp.Or(d.experts, "mlp.experts."), d.names
 		if mixtral {
@@ -125,6 +129,8 @@ func (d *dialect) named(t Tensor, mixtral bool) []Tensor {
 		name = own
 	}
 	switch {
+	case len(t.Shape) == 2 && headNorms[module] != "":
+		return experts(t, prefix+headNorms[module], kind[1:])
 	case wholeTensors[module] != "":
 		t.Name = prefix + cmp.Or(d.modules[module], wholeTensors[module])
 		return []Tensor{t}

@@ -97,6 +97,7 @@ func (f *File) flag(key string, def bool) bool {
 const (
 	cl100k = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|` +
 		` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	plain = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)`
 	qwen2 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|` +
 		` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	qwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|` +
@@ -134,6 +135,7 @@ func divisions() map[string]division {
 	plainQwen := division{patterns: []string{qwen2}}
 	glm := division{patterns: []string{cl100k}, whole: true}
 	all := map[string]division{
+		"falcon": {patterns: []string{"[\\p{P}$+<=>^~|`]+", plain, `\p{N}+`, `[0-9]{3}`}},
 		"qwen2":  {patterns: []string{qwen2}, composed: true},
 		"qwen35": {patterns: []string{qwen35}, composed: true},
 		"gpt-4o": {patterns: []string{o200k}}, "llama4": {patterns: []string{o200k}},

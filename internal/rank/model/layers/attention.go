@@ -2,6 +2,7 @@ package layers
 
 import (
 	"cmp"
+	"errors"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -19,9 +20,18 @@ type Attention struct {
 	turnedFirst  bool
 	temperature  *Rotary
 	whole        *wholeNorms // nil for none
+	heads        *headNorms  // nil for none
 	eps          float32
 	gated        bool
 	scales       compute.CacheScales
+	clip         float32
+	clips        clips
+}
+
+// clips is a device that limits values.
+type clips interface {
+	// Clip makes each v of x min(max(v, -limit), limit).
+	Clip(x *Tensor, limit float32)
 }
 
 // AttentionOptions are the points in which attention layers differ.
@@ -46,13 +56,19 @@ type AttentionOptions struct {
 	// WholeNorms says that all query heads together, and all key heads, are normalised: modules
 	// q_norm and k_norm.
 	WholeNorms bool
-	Eps        float32
+	// LayerNorms says that each query and key head is normalised by its mean and variance: modules
+	// q_layernorm and k_layernorm, with PerHead of a norm for each.
+	LayerNorms, PerHead bool
+	Eps                 float32
 	// Sinks says that each query head has a logit that weighs in the softmax, and has no value:
 	// tensor sinks.
 	Sinks bool
 	// Gated says that what is found is multiplied by the logistic function of gates, as wide, which
 	// follow the values (QKVOptions.Gated).
 	Gated bool
+	// Clip, if positive, is what queries, keys and values are at most, and their negatives, before
+	// all else.
+	Clip float32
 	// Scale multiplies the scores; 0 is 1/√dimension. Cap, if positive, caps them (see
 	// compute.AttentionArgs).
 	Scale, Cap float32
@@ -63,7 +79,7 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	own := l.local(h)
 	l.widen(&l.attended, own.Query*h.Dim)
 	y := &Attention{rank: l.rank, layer: layer, rotary: opt.Rotary, eps: opt.Eps,
-		gated: opt.Gated, shared: opt.Shared, scales: l.cacheScales(prefix, h),
+		gated: opt.Gated, clip: opt.Clip, shared: opt.Shared, scales: l.cacheScales(prefix, h),
 		turnedFirst: opt.TurnedFirst, temperature: opt.Temperature,
 		args: compute.AttentionArgs{Heads: own.Query, KVHeads: own.KV, HeadDim: h.Dim,
 			Window: opt.Window, Chunked: opt.Chunked && opt.Window > 0,
@@ -91,6 +107,16 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 	if opt.Sinks {
 		first := l.group.Rank * own.Query
 		y.args.Sinks = l.vector(prefix+"sinks", h.Query, first, first+own.Query)
+	}
+	if opt.Clip > 0 {
+		var ok bool
+		if y.clips, ok = l.dev.(clips); !ok && l.scale == nil {
+			l.fail(errors.New("clipped queries, keys and values are not computed on this device: " +
+				"CPUs do"))
+		}
+	}
+	if opt.LayerNorms {
+		y.heads = l.headNorms(prefix, h, opt.PerHead)
 	}
 	if opt.WholeNorms {
 		l.Own(h.Query + h.KV)
@@ -128,10 +154,16 @@ func (y *Attention) Forward(qkv *Tensor, b *compute.Batch, cache compute.Cache) 
 // attention reads, and writes the latter to the cache.
 func (y *Attention) store(qkv *Tensor, keys, values int, b *compute.Batch,
 	cache compute.Cache) error {
+	if y.clip > 0 {
+		y.clips.Clip(qkv, y.clip)
+	}
 	if y.whole != nil {
 		if err := y.normalise(qkv, keys, values); err != nil {
 			return err
 		}
+	}
+	if y.heads != nil {
+		y.heads.normalise(y.rank, qkv, values, y.args.HeadDim, y.eps)
 	}
 	width, dim, angles := values-keys, y.args.HeadDim, y.rotary.turns()
 	q, k, v := qkv.Columns(0, keys), qkv.Columns(keys, width), qkv.Columns(values, width)

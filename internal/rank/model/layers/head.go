@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"math"
+
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/status"
 )
@@ -14,6 +16,8 @@ type Head struct {
 	// share is the number of entries that each rank sends, the last one's padded.
 	share int
 	opt   HeadOptions
+	// lengths has the reciprocals of the lengths of the weight's rows, nil for rows as they are.
+	lengths compute.Memory
 
 	part, gathered, logits Tensor
 }
@@ -28,6 +32,8 @@ type HeadOptions struct {
 	Multiplier, Cap float32
 	// Bias is the module that has a bias, "" for none.
 	Bias string
+	// UnitRows says that the rows of the weight are divided by their lengths.
+	UnitRows bool
 }
 
 // Head makes the layer of a module of vocab by in features, which may be the token embedding.
@@ -43,8 +49,39 @@ func (l *Loader) Head(module string, vocab, in int, opt HeadOptions) *Head {
 		p.module = opt.Bias
 		y.bias = l.bias(p)
 	}
+	if opt.UnitRows {
+		y.lengths = l.lengths(p)
+	}
 	l.head = l.bytes - before
 	return y
+}
+
+// lengths are the reciprocals of the lengths of a part's rows.
+func (l *Loader) lengths(p part) compute.Memory {
+	l.columns()
+	name, shape := p.tensor()
+	t, err := l.src.Tensor(name, shape...)
+	if l.fail(err) {
+		return nil
+	}
+	defer l.src.Release(t)
+	if l.scale != nil {
+		l.scale.Vectors += 4 * int64(p.rowHi-p.rowLo)
+		return nil
+	}
+	var list []float32
+	for row := p.rowLo; row < p.rowHi; row++ {
+		v, err := decode(t, row*p.cols, (row+1)*p.cols)
+		if l.fail(err) {
+			return nil
+		}
+		var sum float64
+		for _, x := range v {
+			sum += float64(x) * float64(x)
+		}
+		list = append(list, float32(1/max(math.Sqrt(sum), 1e-12)))
+	}
+	return l.upload(list)
 }
 
 // Forward returns the logits of all rows of x, [rows][vocabulary], on rank 0, and nil on others.
@@ -67,12 +104,12 @@ func (y *Head) multiply(x *Tensor) (*Tensor, error) {
 	n, width := x.Rows, y.weight.Out()
 	if y.group.Size == 1 {
 		y.dev.Resize(&y.logits, n, y.vocab)
-		y.weight.Product(y.logits.All(), x.All(), y.bias)
+		y.product(y.logits.All(), x)
 		return &y.logits, nil
 	}
 	// Every rank sends rows of the same length.
 	y.dev.Resize(&y.part, n, y.share)
-	y.weight.Product(y.part.Columns(0, width), x.All(), y.bias)
+	y.product(y.part.Columns(0, width), x)
 	var all *Tensor
 	if y.group.Rank == 0 {
 		all = &y.gathered
@@ -91,4 +128,12 @@ func (y *Head) multiply(x *Tensor) (*Tensor, error) {
 		y.dev.Copy(y.logits.Columns(at, width), from)
 	}
 	return &y.logits, nil
+}
+
+// product makes dst the logits of this rank.
+func (y *Head) product(dst compute.View, x *Tensor) {
+	y.weight.Product(dst, x.All(), y.bias)
+	if y.lengths != nil {
+		y.byColumn(dst, y.lengths)
+	}
 }

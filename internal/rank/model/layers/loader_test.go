@@ -1,7 +1,11 @@
 package layers_test
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -82,6 +86,48 @@ func TestFirstErrorStays(t *testing.T) {
 		if !errors.Is(err, errLost) || src.held != 0 || len(src.asked) != i+1 {
 			t.Errorf("without %s: %v; %d tensors held, asked for %v",
 				name, err, src.held, src.asked)
+		}
+	}
+}
+
+// TestUnitRows has a head whose rows are divided by their lengths: as one whose rows are so stored.
+func TestUnitRows(t *testing.T) {
+	const vocab, in = 9, 16
+	stored, unit := make([]float32, vocab*in), make([]float32, vocab*in)
+	for row := range vocab {
+		var sum float64
+		for i := range in {
+			stored[row*in+i] = float32((row+2)*(i%5) - 3*row)
+			sum += float64(stored[row*in+i]) * float64(stored[row*in+i])
+		}
+		for i := range in {
+			unit[row*in+i] = stored[row*in+i] / float32(math.Sqrt(sum))
+		}
+	}
+	d := device(t)
+	x := new(layers.Tensor)
+	d.Resize(x, 2, in)
+	for i := range x.Floats() {
+		x.Floats()[i] = float32(i%7) - 2.5
+	}
+	x.Memory.Filled()
+	logits := func(rows []float32, opt layers.HeadOptions) []float32 {
+		h := checkpoint.Tensor{Name: "h.weight", DType: checkpoint.F32, Shape: []int{vocab, in}}
+		for _, v := range rows {
+			h.Data = binary.LittleEndian.AppendUint32(h.Data, math.Float32bits(v))
+		}
+		l := layers.NewLoader(d, layers.Group{Size: 1}, inMemory(h), nil)
+		y, err := l.Head("h", vocab, in, opt).Forward(x)
+		if err = cmp.Or(l.Err(), err); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(y.Floats())
+	}
+	want, got := logits(unit, layers.HeadOptions{}), logits(stored,
+		layers.HeadOptions{UnitRows: true})
+	for i := range want {
+		if math.Abs(float64(want[i]-got[i])) > 1e-5 {
+			t.Errorf("logit %d is %v, not %v", i, got[i], want[i])
 		}
 	}
 }

@@ -137,6 +137,8 @@ type rank struct {
 
 	normed   Tensor // by a norm
 	qkv      Tensor // query, key and value heads
+	one      compute.View
+	heads    Tensor // of queries and keys, as their norms read them
 	attended Tensor // by attention
 	inner    Tensor // features of a feed-forward block, gate and up side by side if it has both
 	gated    Tensor // silu(gate)·up
