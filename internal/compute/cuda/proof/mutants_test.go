@@ -87,7 +87,7 @@ func found(t *testing.T, machines []*double.Driver, k kernels.ID, text, mutant [
 				return loaded
 			}
 			failed := false
-			_, err := Run(t.Context(), Options{Driver: drv, Cost: cost,
+			_, err := Run(t.Context(), Options{Driver: drv, PTX: true, Cost: cost,
 				Only: []kernels.ID{k}, Together: true},
 				func(f Finding) { failed = failed || !f.Pass() })
 			if err != nil || failed {

@@ -18,7 +18,7 @@ func TestCases(t *testing.T) {
 		cost = proof.Small
 	}
 	launched, err := proof.Run(t.Context(), proof.Options{Cost: cost, Seed: 7, Together: true,
-		Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
+		PTX: true, Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
 		t.Logf("%s, %s: error %.2g of %.2g (%s)", f.Case, f.DType, f.Error, f.Tolerance, f.Output)
 		if !f.Pass() {
 			t.Errorf("%+v", f)
@@ -49,10 +49,11 @@ func TestCases(t *testing.T) {
 // TestCompare wants the machine to compute the same bits in another order of blocks and warps, and
 // other bits of other numbers to be seen.
 func TestCompare(t *testing.T) {
-	a := proof.Options{Driver: &double.Driver{Threads: 2}, Together: true}
+	a := proof.Options{Driver: &double.Driver{Threads: 2}, PTX: true, Together: true}
 	// One multiprocessor has grids that do not hold all of what they compute.
 	small := driver.Info{Name: "small", Major: 9, Multiprocessors: 1, Shared: 227 << 10}
-	b := proof.Options{Driver: &double.Driver{Info: small, Threads: 1, Seed: 11}, Together: true}
+	b := proof.Options{Driver: &double.Driver{Info: small, Threads: 1, Seed: 11}, PTX: true,
+		Together: true}
 	list, err := proof.Compare(t.Context(), a, b)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func TestCompare(t *testing.T) {
 // TestBits wants the same bits of rows on the machine, however they are computed.
 func TestBits(t *testing.T) {
 	n := 0
-	err := proof.Bits(t.Context(), proof.Options{Driver: &double.Driver{Threads: 2}},
+	err := proof.Bits(t.Context(), proof.Options{Driver: &double.Driver{Threads: 2}, PTX: true},
 		func(s proof.Sameness) {
 			n++
 			if s.Differ != "" || s.Ways < 7 {
