@@ -18,7 +18,8 @@ func TestCases(t *testing.T) {
 		cost = proof.Small
 	}
 	launched, err := proof.Run(t.Context(), proof.Options{Cost: cost, Seed: 7, Together: true,
-		PTX: true, Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
+		PTX:    true,
+		Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
 		t.Logf("%s, %s: error %.2g of %.2g (%s)", f.Case, f.DType, f.Error, f.Tolerance, f.Output)
 		if !f.Pass() {
 			t.Errorf("%+v", f)
