@@ -44,14 +44,15 @@ build:
 run: build
 	./scripts/run.sh
 
-# -short is for random walks and loops that test-full runs at length. Without tables for debuggers a hundred test
-# programs are linked in half the time; make lint vets them. Garbage is collected less often, which saves a sixth of
-# the processor's time: test-full collects it as users' programs do. What waits longest comes first.
+# -short is for random walks and loops that test-full runs at length, and for ranks on a machine for PTX, which then
+# compute two layers of their models. Without tables for debuggers a hundred test programs are linked in half the time;
+# make lint vets them. Garbage is collected less often, which saves a sixth of the processor's time: test-full collects
+# it as users' programs do. What takes longest comes first.
 test: build
 	@test -d "$(FIXTURES)" || echo "note: no fixtures at $(FIXTURES):" \
 	  "skipping the comparisons with Hugging Face's tokenizers and jinja2, and the questions to the built-in model"
-	GOGC=400 $(GO) test -json -short -vet=off -timeout 10m -ldflags "-s -w" -p $(TESTERS) \
-	  ./cmd/eagleray ./test/ray ./... | $(TESTLOG)
+	GOGC=400 $(GO) test -json -short -vet=off -timeout 15m -ldflags "-s -w" -p $(TESTERS) \
+	  ./internal/engine ./internal/rank/model ./cmd/eagleray ./test/ray ./... | $(TESTLOG)
 
 test-ray: build ray
 	./scripts/test-ray.sh "$(RAY)"

@@ -22,7 +22,7 @@ quick=(
   'TestNodes/ray-2.[5-9]/token'            # older versions have none
   'TestInsideActor/ray/skipped'
   'TestServe$/ray/start'                   # the program brings itself to the nodes, once
-  'TestCUDA'                               # workers become the program for GPUs
+  'TestCUDA/ray-2.3'                       # workers become the program for GPUs, whatever Ray
   'TestServeKilled/ray/load'
   'TestServeStopped/ray/ready'
   'TestServeLosesRank'
@@ -51,7 +51,8 @@ go=${GO:-go}
 test_on() {
   local begun=$SECONDS code=0
   {
-    EAGLERAY_RAY=$1 "$go" test -json -p 1 -count=1 -timeout "$timeout" -run "$run" "${packages[@]}"
+    EAGLERAY_RAY=$1 "$go" test -json -p 1 -count=1 -parallel 8 -timeout "$timeout" -run "$run" \
+      "${packages[@]}"
     [ "$run" != . ] || EAGLERAY_RAY=$1 "$go" test -json -count=1 -run OnRay ./test/layouts
   } 2>&1 |
     "$logs/testlog" >"$logs/$1.log" || code=$?

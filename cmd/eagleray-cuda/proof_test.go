@@ -10,6 +10,7 @@ import (
 
 	"github.com/eagleray/eagleray/cmd/eagleray-cuda/internal/stages"
 	"github.com/eagleray/eagleray/internal/compute/cuda/libcuda/libcudatest"
+	"github.com/eagleray/eagleray/internal/compute/cuda/proof"
 )
 
 // proofModels are the fixtures.
@@ -59,6 +60,17 @@ func TestProof(t *testing.T) {
 		for _, row := range r.Rows {
 			if row.Unit == "ms" && row.Ours != nil {
 				t.Errorf("%s, %s: a machine has no times", r.Stage, row.Name)
+			}
+		}
+	}
+	for _, r := range list {
+		least := map[string]int{"silicon": len(proof.Covered()), "bits": 22}[r.Stage]
+		if len(r.Rows) < least {
+			t.Errorf("stage %s has %d rows, not %d", r.Stage, len(r.Rows), least)
+		}
+		for _, row := range r.Rows {
+			if least > 0 && (row.Listed || row.Failed) { // a unit in the last place is listed
+				t.Errorf("stage %s: %+v", r.Stage, row)
 			}
 		}
 	}

@@ -11,15 +11,18 @@ import (
 	"github.com/eagleray/eagleray/internal/engine"
 	"github.com/eagleray/eagleray/internal/link/status"
 	"github.com/eagleray/eagleray/internal/ops/config"
+	"github.com/eagleray/eagleray/internal/rank/builtin"
 	"github.com/eagleray/eagleray/internal/rank/kvtransfer"
 )
 
 // sharing has an engine exchange KV blocks, and have no other use for those of before. It waits for
 // them, and for ranks, for so many seconds.
-func sharing(t *testing.T, tp int, tcp bool, seconds int) func(*config.Config) {
+func sharing(t *testing.T, folder string, tp int, tcp bool,
+	seconds int) func(*config.Config) {
 	t.Helper()
 	return func(c *config.Config) {
 		c.Cache.PrefixCaching = false
+		c.Model.Path = folder
 		c.Parallel.TensorParallelSize = tp
 		if err := c.Transfer.Set(fmt.Sprintf(`{"kv_connector":"EagleRayConnector",
 			"kv_role":"kv_both","kv_connector_extra_config":{"shared_memory":%v,
@@ -63,7 +66,8 @@ func handedOver(t *testing.T, e *engine.Engine, i int) *kvtransfer.Ticket {
 // either side's device is lost in a transfer, or hangs, or the producer computes on a CPU: the
 // consumer says why no blocks came, and computes them.
 func TestCUDASplit(t *testing.T) {
-	alone := onCUDA(t, "", func(*config.Config) {})
+	folder := shallow(t, builtin.Name)
+	alone := onCUDA(t, "", func(c *config.Config) { c.Model.Path = folder })
 	want := receiveAll(t, alone, splitRequests(alone), func(int) {})
 	const lost = "cuStreamCreateWithPriority: CUDA_ERROR_OF_A_TEST (700)"
 	for _, c := range []struct {
@@ -117,12 +121,13 @@ func TestCUDASplit(t *testing.T) {
 					defer mu.Unlock()
 					fetched = append(fetched, f)
 				}
-			}, sharing(t, c.to, c.tcp, seconds))
+			}, sharing(t, folder, c.to, c.tcp, seconds))
 			var producer *engine.Engine
 			if c.from == 0 {
-				producer = openEngine(t, sharing(t, 1, c.tcp, seconds))
+				producer = openEngine(t, sharing(t, folder, 1, c.tcp, seconds))
 			} else {
-				producer = onCUDA(t, fails(c.fromFails), sharing(t, c.from, c.tcp, seconds))
+				producer = onCUDA(t, fails(c.fromFails),
+					sharing(t, folder, c.from, c.tcp, seconds))
 			}
 			for i, r := range splitRequests(consumer) {
 				r.Ticket = handedOver(t, producer, i)

@@ -112,9 +112,10 @@ func summed(e *engine.Engine) string {
 // NCCL, and has either of them killed under requests, or NCCL fail: the answers are the same,
 // and those of ranks that sum through their hosts.
 func TestCUDAPeers(t *testing.T) {
+	folder := shallow(t, builtin.Name)
 	open := func(options string) *engine.Engine {
 		return onCUDA(t, options, func(c *config.Config) {
-			c.Parallel.TensorParallelSize = 2
+			c.Model.Path, c.Parallel.TensorParallelSize = folder, 2
 		})
 	}
 	requests := func(e *engine.Engine) []*engine.Request {
@@ -217,7 +218,7 @@ func TestCUDARefusesToStart(t *testing.T) {
 // TestCUDAWeightsCache has ranks store quantised weights, which a second start uses: the answers
 // are the same.
 func TestCUDAWeightsCache(t *testing.T) {
-	dir := t.TempDir()
+	folder, dir := shallow(t, builtin.Name), t.TempDir()
 	var said []received
 	for _, stored := range []bool{true, false} {
 		events := make(chan status.WeightsCache, 16)
@@ -227,7 +228,7 @@ func TestCUDAWeightsCache(t *testing.T) {
 			}
 		}, func(c *config.Config) {
 			c.Parallel.TensorParallelSize = 2
-			c.Model.Path, c.Model.WeightsCache = "../../testdata/models/go-std-tiny", dir
+			c.Model.Path, c.Model.WeightsCache = folder, dir
 			c.Model.Quantization = "int8"
 		})
 		list := sampled(e, 1)
@@ -273,11 +274,11 @@ func TestCUDADTypes(t *testing.T) {
 // TestCUDAOffload has two ranks store blocks in files, from which another engine has them: answers
 // are the same.
 func TestCUDAOffload(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "kv")
+	folder, dir := shallow(t, builtin.Name), filepath.Join(t.TempDir(), "kv")
 	var want []received
 	for i := range 2 {
 		e := onCUDA(t, "", func(c *config.Config) {
-			c.Parallel.TensorParallelSize = 2
+			c.Model.Path, c.Parallel.TensorParallelSize = folder, 2
 			c.Cache.Offloading.GiB, c.Cache.Offloading.Dir = 0.1, dir
 		})
 		list := prefixed(e, 1)
@@ -343,9 +344,10 @@ func (g *guessed) see(e status.Event) {
 // TestCUDALibrary has cuBLASLt compute products of prompts: by its algorithms that add as kernels
 // do all bits are the kernels', by others log-probabilities differ, where that is asked for.
 func TestCUDALibrary(t *testing.T) {
+	folder := shallow(t, "llama-tiny")
 	run := func(options string, fast bool, tp int) []received {
 		e := onCUDA(t, options, func(c *config.Config) {
-			c.Model.Path = filepath.Join(shipped, "llama-tiny")
+			c.Model.Path = folder
 			c.Model.Tokenizer = filepath.Join(shipped, "go-std-tiny")
 			c.Parallel.CUDAFast, c.Parallel.TensorParallelSize = fast, tp
 		})

@@ -203,9 +203,10 @@ func TestCUDAWholeExperts(t *testing.T) {
 		tp, pp, pcp, dp int
 		options, dtype  string
 	}
+	folder := shallow(t, "qwen3moe-tiny")
 	start := func(l divided) *engine.Engine {
 		return onCUDA(t, l.options, func(c *config.Config) {
-			c.Model.Path, c.Model.SkipTokenizerInit = "../../testdata/models/qwen3moe-tiny", true
+			c.Model.Path, c.Model.SkipTokenizerInit = folder, true
 			c.Model.DType = l.dtype
 			p := &c.Parallel
 			p.TensorParallelSize, p.PipelineParallelSize = l.tp, l.pp

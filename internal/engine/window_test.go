@@ -1,10 +1,10 @@
 package engine_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -21,7 +21,24 @@ import (
 // windowed makes a folder of a model whose layers all have a window of 64.
 func windowed(t *testing.T) string {
 	t.Helper()
-	from, err := filepath.Abs("../../testdata/models/phi3-tiny")
+	return configured(t, "phi3-tiny", regexp.MustCompile(`window": 47`), `window": 64`)
+}
+
+// shallow is the folder of a model of like layers, with -short of one that has the first two alone,
+// which a machine for PTX computes sooner.
+func shallow(t *testing.T, name string) string {
+	t.Helper()
+	if !testing.Short() {
+		return filepath.Join(shipped, name)
+	}
+	return configured(t, name, regexp.MustCompile(`"num_hidden_layers": \d+`),
+		`"num_hidden_layers": 2`)
+}
+
+// configured makes a folder of a model with something else in config.json.
+func configured(t *testing.T, name string, what *regexp.Regexp, other string) string {
+	t.Helper()
+	from, err := filepath.Abs(filepath.Join(shipped, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,19 +53,18 @@ func windowed(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	name := filepath.Join(dir, "config.json")
-	text, err := os.ReadFile(name)
+	path := filepath.Join(dir, "config.json")
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := bytes.Replace(text, []byte(`window": 47`), []byte(`window": 64`), 1)
-	if bytes.Equal(text, changed) {
-		t.Fatalf("no window of 47 in %s", text)
+	if !what.Match(text) {
+		t.Fatalf("no %v in %s", what, text)
 	}
-	if err := os.Remove(name); err != nil {
+	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, changed, 0o600); err != nil {
+	if err := os.WriteFile(path, what.ReplaceAll(text, []byte(other)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir

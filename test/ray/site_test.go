@@ -334,15 +334,18 @@ func kill(t testing.TB, pid int, s syscall.Signal) {
 	}
 }
 
-// eventually waits until check is true.
+// eventually waits until check is true. It looks again after a small part of what it has waited:
+// what is waited for computes meanwhile, and some looks ask it.
 func eventually(t testing.TB, what string, check func() bool) time.Duration {
 	t.Helper()
+	const soonest, latest, part = 2 * time.Millisecond, 50 * time.Millisecond, 32
 	begun := time.Now()
 	for !check() {
-		if time.Since(begun) > patience {
+		waited := time.Since(begun)
+		if waited > patience {
 			t.Fatalf("waited in vain for %s", what)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(min(max(soonest, waited/part), latest))
 	}
 	return time.Since(begun)
 }

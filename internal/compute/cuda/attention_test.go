@@ -223,7 +223,7 @@ func (c collectingContext) Synchronize(s driver.Stream) error {
 // is put together: their memory is theirs until it has ended.
 func TestGarbage(t *testing.T) {
 	d, err := cuda.New(cuda.Options{Driver: collecting{machines[0]}, DType: compute.BFloat16,
-		Threads: 1})
+		Threads: 1, PTX: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,8 @@ func (m *impatient) Launch(l *driver.Launch, s driver.Stream) error {
 // finds itself.
 func TestAttentionOfManyRows(t *testing.T) {
 	const rows, dim = 1<<16 + 1, 16
-	d, err := cuda.New(cuda.Options{Driver: new(impatient), DType: compute.BFloat16, Threads: 1})
+	d, err := cuda.New(cuda.Options{Driver: new(impatient), DType: compute.BFloat16, Threads: 1,
+		PTX: true})
 	if err != nil {
 		t.Fatal(err)
 	}

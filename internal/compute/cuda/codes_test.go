@@ -32,7 +32,8 @@ func inOrder(c compute.Codes) compute.Codes {
 }
 
 func onDouble(t *testing.T, dtype compute.DType) *cuda.Device {
-	d, err := cuda.New(cuda.Options{Driver: &double.Driver{}, DType: dtype, Threads: 1})
+	d, err := cuda.New(cuda.Options{Driver: &double.Driver{}, DType: dtype, Threads: 1,
+		PTX: true})
 	if err != nil {
 		t.Fatal(err)
 	}

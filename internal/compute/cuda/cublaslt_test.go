@@ -19,7 +19,7 @@ import (
 func withLibrary(t *testing.T, l *double.CUBLASLt, dtype compute.DType, fast bool) *cuda.Device {
 	t.Helper()
 	o := cuda.Options{Driver: &double.Driver{Threads: 2}, DType: dtype, Threads: 1,
-		CUBLASLt: cuda.CUBLASLt{Fast: fast}}
+		PTX: true, CUBLASLt: cuda.CUBLASLt{Fast: fast}}
 	if l != nil {
 		o.CUBLASLt.Open = func() (driver.CUBLASLt, error) { return l, nil }
 	}

@@ -118,7 +118,7 @@ func machine(t *testing.T, drv *double.Driver) *cuda.Device {
 // machineOf is one that runs models in a type.
 func machineOf(t *testing.T, drv *double.Driver, dtype compute.DType) *cuda.Device {
 	t.Helper()
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: dtype, Threads: 1})
+	d, err := cuda.New(cuda.Options{Driver: drv, DType: dtype, Threads: 1, PTX: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func togetherBy(t *testing.T, drv *double.Driver, size int, library func(rank in
 		defer g.Close()
 		ranks.Go(func() {
 			d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1,
-				NCCL: library(r)})
+				PTX: true, NCCL: library(r)})
 			if err != nil {
 				t.Error(err)
 				return

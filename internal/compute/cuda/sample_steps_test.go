@@ -168,7 +168,8 @@ func (c *idleContext) Synchronize(driver.Stream) error { return nil }
 // copy once to the device and once from it.
 func TestSampleAllocatesNothing(t *testing.T) {
 	drv := &idle{Driver: &double.Driver{}}
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1})
+	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1,
+		PTX: true})
 	if err != nil {
 		t.Fatal(err)
 	}

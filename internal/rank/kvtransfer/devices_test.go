@@ -44,7 +44,8 @@ func onCPU(t *testing.T) device {
 
 func onCUDA(t *testing.T, drv *double.Driver) device {
 	t.Helper()
-	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1})
+	d, err := cuda.New(cuda.Options{Driver: drv, DType: compute.BFloat16, Threads: 1,
+		PTX: true})
 	if err != nil {
 		t.Fatal(err)
 	}

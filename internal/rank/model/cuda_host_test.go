@@ -166,7 +166,7 @@ func idleModel(t testing.TB, name string, eager bool, sequences, ranks, places,
 	adapters int) (*cuda.Device, func()) {
 	cfg, weights := shipped(name).open(t)
 	d, err := cuda.New(cuda.Options{Driver: idleDriver{}, DType: compute.BFloat16, Threads: 1,
-		Eager: eager})
+		PTX: true, Eager: eager})
 	if err != nil {
 		t.Fatal(err)
 	}

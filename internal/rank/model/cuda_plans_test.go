@@ -306,6 +306,7 @@ func TestCUDALayouts(t *testing.T) {
 		}
 	}
 	for i, f := range fixtures {
+		f = f.shallow()
 		cfg, _ := f.open(t)
 		ids := prompt(40)
 		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
@@ -381,6 +382,7 @@ func TestCUDAWholeExperts(t *testing.T) {
 		plans, fixtures, ways = 1, fixtures[:2], ways[:1]
 	}
 	for _, f := range fixtures {
+		f = f.shallow()
 		one, _ := loadCUDA(t, f, onMachine, layers.Group{Size: 1})
 		y := plannedFor(t, one)
 		for _, l := range ways {

@@ -193,6 +193,7 @@ func TestCUDAPlaces(t *testing.T) {
 		if testing.Short() && i > 0 {
 			break
 		}
+		c.fixture = c.shallow()
 		t.Run(fmt.Sprintf("%s %s by %v", c.dir, c.quantization, c.visited), func(t *testing.T) {
 			one := loadOnIn(t, c.dtype, openCUDAIn(t, c.dtype, onMachine, true), c.fixture,
 				layers.Group{Size: 1})

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -63,6 +64,24 @@ type fixture struct {
 func shipped(name string) fixture {
 	return fixture{dir: filepath.Join(models, name), config: "config.json"}
 }
+
+// shallow is the first two layers of a fixture of like layers, which a machine for PTX computes
+// sooner; all of it without -short.
+func (f fixture) shallow() fixture {
+	if testing.Short() {
+		f.change = func(raw string) string {
+			raw = layerTypes.ReplaceAllString(raw, `$1`)
+			return numHiddenLayers.ReplaceAllString(raw, `"num_hidden_layers": 2`)
+		}
+	}
+	return f
+}
+
+var (
+	numHiddenLayers = regexp.MustCompile(`"num_hidden_layers": *\d+`)
+	// layerTypes are the first two of them, and the others.
+	layerTypes = regexp.MustCompile(`("layer_types": *\[[^],]*,[^],]*),[^]]*`)
+)
 
 // open reads the configuration and maps the weights until the test ends.
 func (f fixture) open(t testing.TB) (*model.Config, *checkpoint.Checkpoint) {

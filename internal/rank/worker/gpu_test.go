@@ -25,7 +25,7 @@ func (g *oneGPU) Open(ordinal int) (c driver.Context, err error) {
 }
 
 func (g *oneGPU) New(o GPU) (Device, error) {
-	return cuda.New(cuda.Options{Driver: g, DType: o.DType, Threads: o.Threads})
+	return cuda.New(cuda.Options{Driver: g, DType: o.DType, Threads: o.Threads, PTX: true})
 }
 
 func (g *oneGPU) Meter(int) Meter { return nil }

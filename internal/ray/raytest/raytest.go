@@ -103,6 +103,11 @@ var SharedNodes = []NodeSpec{{CPUs: 1, GPUs: 2}, {CPUs: 1, GPUs: 2},
 // nodes for a sign of life every three seconds, and gives one up that did not answer five times.
 var QuickChecks = []string{"RAY_health_check_period_ms=500"}
 
+// patientServe lets a proxy of Ray Serve start for so many seconds, of the minute that serve.start
+// waits for it. By default one that has not come up after five is killed, and begins anew: on a
+// busy machine again and again.
+const patientServe = "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=50"
+
 // Shared returns the cluster that the tests of this binary have in common for r: three nodes of
 // one CPU and two logical GPUs, the last with two NPUs, and a dashboard. It is started by the
 // first who asks. A test must leave it as it was.
@@ -117,7 +122,7 @@ func Shared(t *testing.T, r *Ray) *Cluster {
 		return c
 	}
 	started, err := loopback.Start(r, Options{Nodes: SharedNodes, Dashboard: true,
-		Env: QuickChecks})
+		Env: append(slices.Clone(QuickChecks), patientServe)})
 	if err != nil {
 		shared.failed = put(shared.failed, r.Version, err)
 		t.Fatalf("start the shared cluster: %v", err)

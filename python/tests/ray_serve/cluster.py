@@ -73,6 +73,10 @@ class Cluster(unittest.TestCase):
         A configuration that differs in these alone scales in place, where ``serve.run``, or another
         number in ``args``, replaces every replica.
         """
+        self.put_all({name: args}, ingresses, **models)
+
+    def put_all(self, apps: dict[str, dict[str, Any]], ingresses: int = 0, **models: int) -> None:
+        """Deploy applications at once; those that were deployed so before end if not named."""
         replicas = {f"LLMServer:{model}": n for model, n in models.items()}
         if ingresses:
             replicas["OpenAIIngress"] = ingresses
@@ -90,6 +94,7 @@ class Cluster(unittest.TestCase):
                         for deployment, n in replicas.items()
                     ],
                 }
+                for name, args in apps.items()
             ],
         }
         host = os.environ["RAY_DASHBOARD"]

@@ -120,7 +120,6 @@ class Quick(Cluster):
             eagle.build_openai_app({"llm_configs": [bad]})
         self.assertRegex(str(raised.exception), "deployment_config.num_replica: Ray")
         self.assertRegex(str(raised.exception), "--tensor-parallel-size 3")
-        self.refused("args", {"llm_configs": [bad]}, "--tensor-parallel-size 3")
         if RAY >= (2, 49):  # older ones have no routers
             kwargs = {"imbalance": 5}
             router = {
@@ -132,18 +131,21 @@ class Quick(Cluster):
         # Also where no replica is wanted.
         gone = model("gone", autoscaling_config={"min_replicas": 0, "max_replicas": 2})
         gone["model_loading_config"]["model_source"] = "/no/such/folder"
-        self.refused("gone", {"llm_configs": [gone]}, "/no/such/folder")
+        self.refused(args=(bad, "--tensor-parallel-size 3"), gone=(gone, "/no/such/folder"))
 
-    def refused(self, name: str, args: dict[str, Any], words: str) -> None:
-        """Deploy by Serve's REST API: its status has the engine's line."""
-        self.put(name, args)
+    def refused(self, **apps: tuple[dict[str, Any], str]) -> None:
+        """Deploy models by Serve's REST API: the status of each has the engine's line."""
+        self.put_all({name: {"llm_configs": [config]} for name, (config, _) in apps.items()})
 
-        def failed() -> bool:
+        def failed(name: str) -> bool:
             found = serve.status().applications.get(name)
             return found is not None and str(found.status.value) == "DEPLOY_FAILED"
 
-        self.eventually("DEPLOY_FAILED", failed)
-        found = serve.status().applications[name]
-        text = found.message + "".join(d.message for d in found.deployments.values())
-        self.assertIn(words, text)
-        serve.delete(name)
+        # They fail at the same time, and late: Serve builds such an application four times.
+        for name, (_, words) in apps.items():
+            self.eventually("DEPLOY_FAILED", lambda name=name: failed(name))
+            found = serve.status().applications[name]
+            text = found.message + "".join(d.message for d in found.deployments.values())
+            self.assertIn(words, text)
+        for name in apps:
+            serve.delete(name)

@@ -59,11 +59,12 @@ func (r *run) kernels(ctx context.Context) error {
 // approximations: what is reported decides tolerances, and only what no rounding explains fails.
 func (r *run) silicon(ctx context.Context) error {
 	ours := r.cases(min(r.cost(), proof.Full)) // larger ones are too much for the machine
-	machine := proof.Options{Together: true, PTX: true,
-		Driver: &double.Driver{Threads: runtime.NumCPU(), Seed: r.Seed + 1}}
+	driver := &double.Driver{Threads: runtime.NumCPU(), Seed: r.Seed + 1}
+	machine := proof.Options{Together: true, PTX: true, Driver: driver}
 	limit := 0.01 // what a weight of attention that rounds to its neighbour in bfloat16 may do
 	if r.tiny() {
 		limit = 0
+		driver.Info = double.Small
 	}
 	return r.compare(ctx, ours, machine, "the machine's", limit)
 }

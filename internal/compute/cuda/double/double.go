@@ -50,6 +50,10 @@ type Driver struct {
 	ledgers map[uint64]*ptx.Ledger
 }
 
+// Small is what a device says of itself that has one multiprocessor: its blocks compute in turn
+// what a grid of a large device holds at once.
+var Small = driver.Info{Name: "small", Major: 9, Multiprocessors: 1, Shared: 227 << 10}
+
 // parsed are the modules of the texts that were read in this process, which nothing changes: of
 // what is shipped there are few, and many drivers.
 var parsed struct {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
-	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/compute/cuda/ptx"
 )
@@ -45,10 +44,8 @@ func TestMutants(t *testing.T) {
 		every = 30
 	}
 	var survivors []string
-	// One multiprocessor has blocks compute more in turn.
-	small := driver.Info{Name: "small", Major: 9, Multiprocessors: 1, Shared: 227 << 10}
 	machines := []*double.Driver{{Threads: 2, Check: true}, {Threads: 2, Check: true, Seed: 1},
-		{Threads: 2, Check: true, Seed: 2, Info: small}}
+		{Threads: 2, Check: true, Seed: 2, Info: double.Small}}
 	for _, file := range kernels.Files(9, 0) {
 		if file == "peers" {
 			continue // TestRankMutants
@@ -87,7 +84,7 @@ func found(t *testing.T, machines []*double.Driver, k kernels.ID, text, mutant [
 				return loaded
 			}
 			failed := false
-			_, err := Run(t.Context(), Options{Driver: drv, Cost: cost,
+			_, err := Run(t.Context(), Options{Driver: drv, PTX: true, Cost: cost,
 				Only: []kernels.ID{k}, Together: true},
 				func(f Finding) { failed = failed || !f.Pass() })
 			if err != nil || failed {

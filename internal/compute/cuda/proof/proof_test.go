@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/eagleray/eagleray/internal/compute/cuda/double"
-	"github.com/eagleray/eagleray/internal/compute/cuda/driver"
 	"github.com/eagleray/eagleray/internal/compute/cuda/kernels"
 	"github.com/eagleray/eagleray/internal/compute/cuda/proof"
 )
@@ -18,6 +17,7 @@ func TestCases(t *testing.T) {
 		cost = proof.Small
 	}
 	launched, err := proof.Run(t.Context(), proof.Options{Cost: cost, Seed: 7, Together: true,
+		PTX:    true,
 		Driver: &double.Driver{Check: true, Seed: 3, Threads: 2}}, func(f proof.Finding) {
 		t.Logf("%s, %s: error %.2g of %.2g (%s)", f.Case, f.DType, f.Error, f.Tolerance, f.Output)
 		if !f.Pass() {
@@ -49,10 +49,12 @@ func TestCases(t *testing.T) {
 // TestCompare wants the machine to compute the same bits in another order of blocks and warps, and
 // other bits of other numbers to be seen.
 func TestCompare(t *testing.T) {
-	a := proof.Options{Driver: &double.Driver{Threads: 2}, Together: true}
-	// One multiprocessor has grids that do not hold all of what they compute.
-	small := driver.Info{Name: "small", Major: 9, Multiprocessors: 1, Shared: 227 << 10}
-	b := proof.Options{Driver: &double.Driver{Info: small, Threads: 1, Seed: 11}, Together: true}
+	if testing.Short() {
+		t.Skip("TestProof of eagleray-cuda, stage silicon")
+	}
+	a := proof.Options{Driver: &double.Driver{Threads: 2}, PTX: true, Together: true}
+	b := proof.Options{Driver: &double.Driver{Info: double.Small, Threads: 1, Seed: 11},
+		PTX: true, Together: true}
 	list, err := proof.Compare(t.Context(), a, b)
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +71,11 @@ func TestCompare(t *testing.T) {
 
 // TestBits wants the same bits of rows on the machine, however they are computed.
 func TestBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestProof of eagleray-cuda, stage bits")
+	}
 	n := 0
-	err := proof.Bits(t.Context(), proof.Options{Driver: &double.Driver{Threads: 2}},
+	err := proof.Bits(t.Context(), proof.Options{Driver: &double.Driver{Threads: 2}, PTX: true},
 		func(s proof.Sameness) {
 			n++
 			if s.Differ != "" || s.Ways < 7 {

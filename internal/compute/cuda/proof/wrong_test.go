@@ -49,7 +49,8 @@ func TestWrong(t *testing.T) {
 			continue
 		}
 		drv := &lazy{Driver: machine, name: k.Name()}
-		opt := proof.Options{Driver: drv, Only: []kernels.ID{k}, Together: true}
+		opt := proof.Options{Driver: drv, PTX: true, Only: []kernels.ID{k},
+			Together: true}
 		wrong := 0
 		_, err := proof.Run(t.Context(), opt, func(f proof.Finding) {
 			if !f.Pass() {
@@ -63,7 +64,7 @@ func TestWrong(t *testing.T) {
 			continue // addresses that were not written may lead anywhere
 		}
 		list, err := proof.Compare(t.Context(), opt,
-			proof.Options{Driver: machine, Together: true})
+			proof.Options{Driver: machine, PTX: true, Together: true})
 		same := func(d proof.Difference) bool { return d.Kernel == k.Name() && d.Relative == 0 }
 		if err != nil || len(list) == 0 || slices.ContainsFunc(list, same) {
 			t.Errorf("without kernel %s: %+v, %v", k.Name(), list, err)
