@@ -55,7 +55,7 @@ var absent = []family{
 	{[]string{"/v1/engines/*"}, "engines to choose from", "see /v1/models", false},
 	{[]string{"/api/*"}, "routes of Ollama's own",
 		"it has OpenAI's, as Ollama has: see /v1/chat/completions", false},
-	{[]string{"/v2/embed"}, "embeddings as Cohere has them", "see /v1/embeddings", true},
+	{[]string{"/v1/chat", "/v2/chat"}, "chat as Cohere has it", "see /v1/chat/completions", false},
 	{[]string{"/generative_scoring"}, "scores by generation", "see /score", true},
 	{[]string{"/invocations"}, "SageMaker's route", "see /v1/chat/completions", true},
 	{[]string{"/fault_tolerance/*"}, "routes for faults", "see /health and /debug/ranks", true},
