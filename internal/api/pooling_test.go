@@ -76,7 +76,20 @@ func TestEmbeddings(t *testing.T) {
 			t.Errorf("cut to two%s: %v", side, r.Prompt)
 		}
 	}
-	s.ok(t, pooling.EmbeddingsPath, `{"messages":[{"role":"user","content":"hello"}]}`)
+	// A conversation that is not answered does not end where an answer begins, as in vLLM.
+	ends := map[string][]int32{}
+	for _, body := range []string{`"messages":M`, `"input":M`,
+		`"messages":M,"add_generation_prompt":true`} {
+		s.ok(t, pooling.EmbeddingsPath, "{"+strings.Replace(body, "M",
+			`[{"role":"user","content":"hello"}]`, 1)+"}")
+		ends[body] = s.engine.last(t).Prompt
+	}
+	plain := ends[`"messages":M`]
+	opened := ends[`"messages":M,"add_generation_prompt":true`]
+	if !reflect.DeepEqual(ends[`"input":M`], plain) || len(plain) == 0 ||
+		len(opened) <= len(plain) || !reflect.DeepEqual(opened[:len(plain)], plain) {
+		t.Errorf("conversations of %v", ends)
+	}
 	cut := poolingServer(t, func(p *open.Pooling) {
 		p.Type, p.Matryoshka, p.Dimensions = step.PoolMean, true, []int{1, 2}
 	})

@@ -128,15 +128,22 @@ func normalize(v []float32) {
 	}
 }
 
+// firstOf is the first byte of a value, of an array that of its first element, 0 for none.
+func firstOf(raw []byte) byte {
+	if raw = bytes.TrimLeft(raw, "[ \t\r\n"); len(raw) == 0 {
+		return 0
+	}
+	return raw[0]
+}
+
 // listed is a field that is a text or a list of texts, or of objects that stand for them.
 func listed(f *wire.Fields, m *generate.Model, names ...string) (field string,
 	list []generate.RawPrompt) {
 	for _, name := range names {
-		raw := bytes.TrimLeft(f.Members[name], "[ \t\r\n")
 		switch {
 		case f.Members[name] == nil:
 			continue
-		case len(raw) == 0 || raw[0] != '{':
+		case firstOf(f.Members[name]) != '{':
 			return name, openai.DecodePrompt(f, m, name)
 		}
 		objects := f.Value(name)

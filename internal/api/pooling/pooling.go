@@ -136,9 +136,12 @@ type texts struct {
 
 // decode reads texts, and in fields of uses what they are for.
 func (t *texts) decode(f *wire.Fields, m *generate.Model, uses ...string) {
+	if input := f.Members["input"]; f.Members["messages"] == nil && firstOf(input) == '{' {
+		f.Members["messages"] = f.Pop("input")
+	}
 	if f.Members["messages"] != nil {
 		t.chat = true
-		openai.DecodeConversation(&t.Conversation, f, m)
+		openai.DecodeConversation(&t.Conversation, f, m, false)
 	} else {
 		t.field = "input"
 		t.input = openai.DecodePrompt(f, m, t.field)
