@@ -76,7 +76,7 @@ func TestCohere(t *testing.T) {
 		{`{"inputs":[{"content":[{"type":"image_url"}]}]}`, "inputs", "reads text"},
 		{`{"inputs":["a"]}`, "inputs", "an object"},
 		{`{"inputs":[{"text":"a"}],"texts":["a"]}`, "texts", "not both"},
-		{`{"texts":["a"],"truncate":"LEFT"}`, "truncate", "boolean"},
+		{`{"texts":["a"],"truncate":"LEFT"}`, "truncate", `END or a boolean, got "LEFT"`},
 		{`{"texts":["a b c"],"truncate":"NONE","max_tokens":2}`, "texts", "more than the 2"},
 	} {
 		refused(t, s, pooling.CoherePath, c.body, 400, c.param, c.message)

@@ -68,9 +68,13 @@ func (p *pooling) decodeTruncate(f *wire.Fields) {
 	case `"NONE"`, `"START"`, `"END"`:
 		p.cut = wire.Unquote(raw)
 	default:
-		p.cut = ""
-		if f.ParseBool("truncate", raw, false) {
+		cut, ok := wire.CoerceBool(raw)
+		if p.cut = "NONE"; cut {
 			p.cut = "END"
+		}
+		if !ok {
+			f.Fail(wire.BadRequest("truncate", "`truncate` must be NONE, START, END or a "+
+				"boolean, got %s", wire.Clip(string(raw))))
 		}
 	}
 	if f.OptBool("truncation", false) {
