@@ -76,7 +76,20 @@ func TestEmbeddings(t *testing.T) {
 			t.Errorf("cut to two%s: %v", side, r.Prompt)
 		}
 	}
-	s.ok(t, pooling.EmbeddingsPath, `{"messages":[{"role":"user","content":"hello"}]}`)
+	// A conversation that is not answered does not end where an answer begins, as in vLLM.
+	ends := map[string][]int32{}
+	for _, body := range []string{`"messages":M`, `"input":M`,
+		`"messages":M,"add_generation_prompt":true`} {
+		s.ok(t, pooling.EmbeddingsPath, "{"+strings.Replace(body, "M",
+			`[{"role":"user","content":"hello"}]`, 1)+"}")
+		ends[body] = s.engine.last(t).Prompt
+	}
+	plain := ends[`"messages":M`]
+	opened := ends[`"messages":M,"add_generation_prompt":true`]
+	if !reflect.DeepEqual(ends[`"input":M`], plain) || len(plain) == 0 ||
+		len(opened) <= len(plain) || !reflect.DeepEqual(opened[:len(plain)], plain) {
+		t.Errorf("conversations of %v", ends)
+	}
 	cut := poolingServer(t, func(p *open.Pooling) {
 		p.Type, p.Matryoshka, p.Dimensions = step.PoolMean, true, []int{1, 2}
 	})
@@ -188,10 +201,8 @@ func TestPoolingRefuses(t *testing.T) {
 		{pooling.ScorePath, `{"text_1":"a"}`, "text_2", "missing"},
 		{pooling.ScorePath, `{"text_1":["a","b"],"text_2":["c"]}`, "text_1",
 			"2 queries meet 1 documents"},
-		{pooling.ScorePath, `{"text_1":"a","text_2":"b","max_tokens_per_doc":3}`,
-			"max_tokens_per_doc", "not supported"},
-		{pooling.RerankPath, `{"query":"a","documents":["b"],"max_tokens_per_query":3}`,
-			"max_tokens_per_query", "not supported"},
+		{pooling.ScorePath, `{"text_1":"a","text_2":"b","max_tokens_per_doc":-1}`,
+			"max_tokens_per_doc", "between 0"},
 		{pooling.EmbeddingsPath, `{"input":"a","padding":"max_length"}`, "padding",
 			"not supported"},
 		{pooling.RerankPath, `{"query":["a","b"],"documents":["c","d"]}`, "query", "one text"},

@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/eagleray/eagleray/internal/api/wire"
 	"github.com/eagleray/eagleray/internal/engine"
@@ -116,6 +117,36 @@ func (s *Service) checkText(r *Sampling, field, text string) *wire.Error {
 				"in it (at most %d bytes).", s.Model.MaxModelLen, len(text), most)
 	}
 	return nil
+}
+
+// Beginning is the longest beginning of a text that bisection finds with at most n tokens.
+func (s *Service) Beginning(ctx context.Context, field, text string, n int) (string, *wire.Error) {
+	whole := int64(n)
+	if bad := s.checkText(&Sampling{truncate: &whole}, field, text); bad != nil {
+		return "", bad
+	}
+	fits := func(end int) bool {
+		e, err := s.Model.Tokenizer.EncodeTexts(ctx.Err, []string{text[:end]}, false, nil)
+		return err == nil && len(e.IDs) <= n
+	}
+	least, most := 0, len(text)
+	if fits(most) {
+		least = most
+	}
+	for most-least > 1 && ctx.Err() == nil {
+		if mid := (least + most) / 2; fits(mid) {
+			least = mid
+		} else {
+			most = mid
+		}
+	}
+	for least < len(text) && !utf8.RuneStart(text[least]) {
+		least--
+	}
+	if ctx.Err() != nil {
+		return "", wire.Cancelled()
+	}
+	return text[:least], nil
 }
 
 // MostBytes is the length from which on no text fits into the model.

@@ -210,10 +210,12 @@ func (s *Sampling) decodeStream(f *wire.Fields) {
 
 // DecodeTruncation reads how a prompt that is too long is cut.
 func (s *Sampling) DecodeTruncation(f *wire.Fields) {
-	s.truncate = f.OptInt("truncate_prompt_tokens")
-	if s.truncate != nil && *s.truncate < -1 {
-		f.Fail(wire.BadRequest("truncate_prompt_tokens",
-			"`truncate_prompt_tokens` must be -1 or at least 0, got %d", *s.truncate))
+	if n := f.OptInt("truncate_prompt_tokens"); n != nil {
+		s.Truncate(*n, s.TruncateRight)
+		if *n < -1 {
+			f.Fail(wire.BadRequest("truncate_prompt_tokens",
+				"`truncate_prompt_tokens` must be -1 or at least 0, got %d", *n))
+		}
 	}
 	if side := f.OptString("truncation_side"); side != nil {
 		s.TruncateRight = *side == "right"
@@ -223,6 +225,10 @@ func (s *Sampling) DecodeTruncation(f *wire.Fields) {
 		}
 	}
 }
+
+// Truncate has prompts cut that have more than n tokens, -1 for more than there is room for: on the
+// right, else on the left.
+func (s *Sampling) Truncate(n int64, right bool) { s.truncate, s.TruncateRight = &n, right }
 
 // DecodeNames reads what names the request for caches, logs and answers.
 func (s *Sampling) DecodeNames(f *wire.Fields) {

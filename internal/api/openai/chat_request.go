@@ -30,7 +30,7 @@ func decodeOwn(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 	if e := f.OptString("reasoning_effort"); e != nil {
 		f.Fail(r.SetReasoningEffort("reasoning_effort", *e))
 	}
-	decodeGenerationPrompt(&r.Conversation, f)
+	decodeGenerationPrompt(&r.Conversation, f, true)
 	r.Echo = f.Boolean("echo", false)
 	r.DecodeMaxTokens(f, "max_completion_tokens", "max_tokens")
 	decodeLogprobs(r, f, m)
@@ -58,15 +58,17 @@ func decodeHosted(f *wire.Fields) {
 	}
 }
 
-// DecodeConversation reads a conversation alone, in OpenAI's dialect.
-func DecodeConversation(c *generate.Conversation, f *wire.Fields, m *generate.Model) {
+// DecodeConversation reads a conversation alone, in OpenAI's dialect; answered has it end where an
+// answer begins, unless the client says otherwise.
+func DecodeConversation(c *generate.Conversation, f *wire.Fields, m *generate.Model,
+	answered bool) {
 	c.Field = "messages"
 	decodeMessages(c, f, f.Array(c.Field))
 	decodeTools(c, f)
 	if e := f.OptString("reasoning_effort"); e != nil {
 		f.Fail(c.SetReasoningEffort("reasoning_effort", *e))
 	}
-	decodeGenerationPrompt(c, f)
+	decodeGenerationPrompt(c, f, answered)
 	c.DecodeShared(f, m)
 }
 
@@ -86,10 +88,10 @@ func decodeLogprobs(r *generate.Chat, f *wire.Fields, m *generate.Model) {
 }
 
 // decodeGenerationPrompt reads how the rendered conversation ends.
-func decodeGenerationPrompt(c *generate.Conversation, f *wire.Fields) {
+func decodeGenerationPrompt(c *generate.Conversation, f *wire.Fields, otherwise bool) {
 	c.ContinueFinal = f.Boolean("continue_final_message", false)
 	_, given := f.Members["add_generation_prompt"]
-	c.AddGenerationPrompt = f.Boolean("add_generation_prompt", true)
+	c.AddGenerationPrompt = f.Boolean("add_generation_prompt", otherwise)
 	if c.ContinueFinal && c.AddGenerationPrompt {
 		if given {
 			f.Fail(wire.BadRequest("continue_final_message",

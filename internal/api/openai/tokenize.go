@@ -30,7 +30,7 @@ func decodeTokenize(f *wire.Fields, m *generate.Model) (*tokenizeRequest, *wire.
 	case chat && r.text != nil:
 		f.Fail(wire.BadRequest("messages", "give `prompt` or `messages`, not both"))
 	case chat:
-		DecodeConversation(&r.Conversation, f, m)
+		DecodeConversation(&r.Conversation, f, m, true)
 	case r.text == nil:
 		f.Fail(wire.BadRequest("prompt", "`prompt` or `messages` is required"))
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/api/server"
@@ -116,8 +117,9 @@ func New(routes []server.Route, o Options) *Document {
 			"key":    {Type: "apiKey", In: "header", Name: "X-Api-Key"}}
 	}
 	routes = slices.Clone(routes)
-	slices.SortFunc(routes, func(a, b server.Route) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
+	sort.Slice(routes, func(i, j int) bool {
+		a, b := &routes[i], &routes[j]
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method)) < 0
 	})
 	for _, r := range routes {
 		// A GET answers each HEAD; what clients of one shape get is another form of what others do.

@@ -137,7 +137,7 @@ func (s *API) poolOut(req *poolingRequest, v []float32, tokens int) (poolOut, er
 		return out, err
 	}
 	var all []float32
-	rows := make([][]float32, 0, tokens)
+	rows := make([]any, 0, tokens)
 	for row := range slices.Chunk(v, len(v)/tokens) {
 		row, err := s.Model.Pooling.Vector(row)
 		if err == nil {
@@ -149,7 +149,7 @@ func (s *API) poolOut(req *poolingRequest, v []float32, tokens int) (poolOut, er
 		if req.base64 {
 			all = append(all, row...)
 		} else {
-			rows = append(rows, row)
+			rows = append(rows, req.encode(row))
 		}
 	}
 	if out.Data = rows; req.base64 {
@@ -163,5 +163,5 @@ func (s *API) outOf(req *poolingRequest, v []float32) ([]float32, error) {
 	if head := s.Model.Pooling.Classes; head != nil {
 		return head.Of(v, req.activate)
 	}
-	return req.cut(v), nil
+	return req.trim(v), nil
 }

@@ -1,8 +1,7 @@
 package pooling
 
 import (
-	"encoding/base64"
-	"encoding/binary"
+	"bytes"
 	"math"
 	"slices"
 	"strings"
@@ -16,10 +15,11 @@ import (
 
 const EmbeddingsPath = "/v1/embeddings"
 
-// embeddingRequest is the body of POST /v1/embeddings: OpenAI's, or with messages, vLLM's.
+// embeddingRequest is the body of POST /v1/embeddings: OpenAI's, or with messages, vLLM's. What
+// Jina's, Voyage's and NVIDIA's clients add to OpenAI's fields is read too.
 type embeddingRequest struct {
 	texts
-	base64    bool
+	form
 	normalize bool
 	// dimensions is how many of a vector's elements are wanted.
 	dimensions int
@@ -27,43 +27,53 @@ type embeddingRequest struct {
 
 func decodeEmbedding(f *wire.Fields, m *generate.Model) (*embeddingRequest, *wire.Error) {
 	r := &embeddingRequest{}
-	r.texts.decode(f, m)
-	switch format := f.OptString("encoding_format"); {
-	case format == nil || *format == "float":
-	case *format == "base64":
-		r.base64 = true
-	default:
-		f.Fail(wire.BadRequest("encoding_format",
-			"`encoding_format` must be float or base64, got %q", wire.Clip(*format)))
+	r.texts.decode(f, m, "input_type", "task")
+	r.decodeVector(f, m)
+	if kind := f.OptString("encoding_format"); kind != nil {
+		r.form = parseForm(f, "encoding_format", *kind, r.dimensions, "float", "base64")
 	}
-	r.normalize = m.Pooling.Normalize
-	for _, name := range []string{"normalize", "use_activation"} {
-		r.normalize = f.OptBool(name, r.normalize)
+	if kind := f.OptString("embedding_type"); kind != nil {
+		r.form = parseForm(f, "embedding_type", *kind, r.dimensions, forms...)
 	}
-	r.dimensions = m.Pooling.Width
-	if d := f.OptInt("dimensions"); d != nil {
-		f.Fail(checkDimensions(m.Pooling, *d))
-		r.dimensions = int(*d)
+	if kind := f.OptString("output_dtype"); kind != nil {
+		of := parseForm(f, "output_dtype", *kind, r.dimensions, "float", "binary", "ubinary")
+		r.bits, r.signed = of.bits, of.signed
 	}
 	f.Unsupported("embed_dtype", `"float32"`)
 	f.Unsupported("endianness", `"native"`, `"little"`)
+	f.Unsupported("late_chunking", "false")
+	f.Unsupported("return_multivector", "false")
 	return r, f.Err
 }
 
+// decodeVector reads what is wanted of vectors, whatever the form of their numbers.
+func (r *embeddingRequest) decodeVector(f *wire.Fields, m *generate.Model) {
+	r.normalize = m.Pooling.Normalize
+	for _, name := range []string{"normalize", "use_activation", "normalized"} {
+		r.normalize = f.OptBool(name, r.normalize)
+	}
+	r.dimensions = m.Pooling.Width
+	for _, name := range []string{"dimensions", "output_dimension"} {
+		if d := f.OptInt(name); d != nil {
+			f.Fail(checkDimensions(m.Pooling, name, *d))
+			r.dimensions = int(*d)
+		}
+	}
+}
+
 // checkDimensions lets models be cut that were trained for it.
-func checkDimensions(p *open.Pooling, d int64) *wire.Error {
+func checkDimensions(p *open.Pooling, field string, d int64) *wire.Error {
 	switch {
 	case d < 1 || d > int64(p.Width):
-		return wire.BadRequest("dimensions", "`dimensions` must be between 1 and %d, got %d",
-			p.Width, d)
+		return wire.BadRequest(field, "`%s` must be between 1 and %d, got %d", field, p.Width, d)
 	case !p.Matryoshka && d != int64(p.Width):
-		return wire.BadRequest("dimensions",
+		return wire.BadRequest(field,
 			"Model does not support matryoshka representation, changing output dimensions will "+
 				"lead to poor results. "+
 				"(--hf-overrides '{\"is_matryoshka\": true}' says that it does.)")
 	case len(p.Dimensions) > 0 && !slices.Contains(p.Dimensions, int(d)):
-		return wire.BadRequest("dimensions",
-			"`dimensions` of %d is not one of those the model has: %v", d, p.Dimensions)
+		return wire.BadRequest(field,
+			"`%s` of %d is not one of those the model has: %v", field, d, p.Dimensions)
 	}
 	return nil
 }
@@ -85,7 +95,7 @@ func (s *API) embed(r *server.Request, req *embeddingRequest) (any, error) {
 	}
 	list := newAnswer[embedding](g, len(vectors))
 	for i, v := range vectors {
-		e := embedding{Index: i, Object: "embedding", Embedding: req.encode(req.cut(v))}
+		e := embedding{Index: i, Object: "embedding", Embedding: req.encode(req.trim(v))}
 		if req.tokens {
 			e.PromptTokenIDs = prompts[i].Prompt
 		}
@@ -94,25 +104,13 @@ func (s *API) embed(r *server.Request, req *embeddingRequest) (any, error) {
 	return list, nil
 }
 
-// cut is what is wanted of a vector.
-func (r *embeddingRequest) cut(v []float32) []float32 {
+// trim is what is wanted of a vector.
+func (r *embeddingRequest) trim(v []float32) []float32 {
 	v = v[:r.dimensions]
 	if r.normalize {
 		normalize(v)
 	}
 	return v
-}
-
-// encode is a vector as the answer has it.
-func (r *embeddingRequest) encode(v []float32) any {
-	if !r.base64 {
-		return v
-	}
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
-	return base64.StdEncoding.EncodeToString(b)
 }
 
 // normalize makes a vector one of length 1; zero stays.
@@ -130,13 +128,29 @@ func normalize(v []float32) {
 	}
 }
 
-// listed is a field that is a text or a list of texts.
+// firstOf is the first byte of a value, of an array that of its first element, 0 for none.
+func firstOf(raw []byte) byte {
+	if raw = bytes.TrimLeft(raw, "[ \t\r\n"); len(raw) == 0 {
+		return 0
+	}
+	return raw[0]
+}
+
+// listed is a field that is a text or a list of texts, or of objects that stand for them.
 func listed(f *wire.Fields, m *generate.Model, names ...string) (field string,
 	list []generate.RawPrompt) {
 	for _, name := range names {
-		if f.Members[name] != nil {
+		switch {
+		case f.Members[name] == nil:
+			continue
+		case firstOf(f.Members[name]) != '{':
 			return name, openai.DecodePrompt(f, m, name)
 		}
+		objects := f.Value(name)
+		if objects[0] == '{' {
+			objects = append(append([]byte{'['}, objects...), ']')
+		}
+		return name, decodeObjects(f, name, objects)
 	}
 	f.Fail(wire.BadRequest(names[0], "`%s` is missing", strings.Join(names, "` or `")))
 	return names[0], nil

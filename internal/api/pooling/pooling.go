@@ -32,6 +32,10 @@ type pooling struct {
 	generate.Sampling
 	// before is put before each text.
 	before string
+	// most is how many tokens a text may have, 0 for as many as the model reads; cut is what is
+	// done to longer ones where the client does not say: NONE, START or END.
+	most int
+	cut  string
 }
 
 func (p *pooling) shared() *pooling { return p }
@@ -43,6 +47,7 @@ func (p *pooling) decode(f *wire.Fields) {
 	}
 	// unless the request has a side: what pools reads a text from its beginning
 	p.TruncateRight = true
+	p.decodeTruncate(f)
 	p.DecodeTruncation(f)
 	p.DecodeNames(f)
 	p.MaxTokens = new(int) // none follows: a text may be as long as the model reads
@@ -55,25 +60,77 @@ func (p *pooling) decode(f *wire.Fields) {
 	f.Unsupported("padding", `"do_not_pad"`)
 }
 
-// decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers
-// names them: without a name the one that all have that are not asked for another.
-func (p *pooling) decodePrompt(f *wire.Fields, m *generate.Model) {
-	name := m.Pooling.DefaultPrompt
-	if asked := f.OptString("prompt_name"); asked != nil {
-		name = *asked
-		if _, ok := m.Pooling.Prompts[name]; !ok {
-			f.Fail(wire.BadRequest("prompt_name", "`prompt_name` %q is none of the model's: %q",
-				wire.Clip(name), slices.Sorted(maps.Keys(m.Pooling.Prompts))))
+// decodeTruncate reads whether texts that are too long are cut, as Cohere's, Jina's, NVIDIA's and
+// Voyage's clients say it.
+func (p *pooling) decodeTruncate(f *wire.Fields) {
+	switch raw := f.Value("truncate"); string(raw) {
+	case "":
+	case `"NONE"`, `"START"`, `"END"`:
+		p.cut = wire.Unquote(raw)
+	default:
+		cut, ok := wire.CoerceBool(raw)
+		if p.cut = "NONE"; cut {
+			p.cut = "END"
+		}
+		if !ok {
+			f.Fail(wire.BadRequest("truncate", "`truncate` must be NONE, START, END or a "+
+				"boolean, got %s", wire.Clip(string(raw))))
 		}
 	}
-	p.before = m.Pooling.Prompts[name]
+	if f.OptBool("truncation", false) {
+		p.cut = "END"
+	}
+	if p.cut == "START" || p.cut == "END" {
+		n := int64(-1)
+		if p.most > 0 {
+			n = int64(p.most)
+		}
+		p.Truncate(n, p.cut == "END")
+	}
+}
+
+// sides are what clients of others call the two sides of a search, by the names that
+// sentence-transformers looks for a prompt with first.
+var sides = [][]string{
+	{"query", "search_query", "retrieval.query"},
+	{"document", "passage", "corpus", "search_document", "retrieval.passage"},
+}
+
+// decodePrompt reads which of the model's prompts is put before texts, as sentence-transformers
+// names them, or in fields of others' clients, which say what the texts are for. A text that has
+// none, or is of a side that the model has none for, has the prompt of all.
+func (p *pooling) decodePrompt(f *wire.Fields, m *generate.Model, uses ...string) {
+	known, name := m.Pooling.Prompts, m.Pooling.DefaultPrompt
+	has := func(name string) bool { _, ok := known[name]; return ok }
+	for i, field := range append([]string{"prompt_name"}, uses...) {
+		asked := f.OptString(field)
+		if asked == nil {
+			continue
+		}
+		names := []string{*asked}
+		for _, side := range sides {
+			if i > 0 && slices.Contains(side, *asked) {
+				names = append(names, side...)
+			}
+		}
+		switch at := slices.IndexFunc(names, has); {
+		case at >= 0:
+			name = names[at]
+		case len(names) == 1:
+			f.Fail(wire.BadRequest(field, "`%s` %q is none of the model's: %q", field,
+				wire.Clip(*asked), slices.Sorted(maps.Keys(known))))
+		}
+	}
+	p.before = known[name]
 }
 
 // texts are what is pooled, each for itself.
 type texts struct {
 	pooling
 	generate.Conversation
+	// input is what a field has; chat says that it is of messages instead.
 	input []generate.RawPrompt
+	field string
 	chat  bool
 	// tokens says that the ids of each prompt are shown.
 	tokens bool
@@ -81,15 +138,20 @@ type texts struct {
 	each bool
 }
 
-func (t *texts) decode(f *wire.Fields, m *generate.Model) {
+// decode reads texts, and in fields of uses what they are for.
+func (t *texts) decode(f *wire.Fields, m *generate.Model, uses ...string) {
+	if input := f.Members["input"]; f.Members["messages"] == nil && firstOf(input) == '{' {
+		f.Members["messages"] = f.Pop("input")
+	}
 	if f.Members["messages"] != nil {
 		t.chat = true
-		openai.DecodeConversation(&t.Conversation, f, m)
+		openai.DecodeConversation(&t.Conversation, f, m, false)
 	} else {
-		t.input = openai.DecodePrompt(f, m, "input")
+		t.field = "input"
+		t.input = openai.DecodePrompt(f, m, t.field)
 	}
 	t.pooling.decode(f)
-	t.pooling.decodePrompt(f, m)
+	t.pooling.decodePrompt(f, m, uses...)
 	t.tokens = f.OptBool("return_token_ids", false)
 }
 
@@ -108,7 +170,7 @@ func (s *API) vectors(r *server.Request, name string, t *texts) (*generate.Gener
 	if t.each {
 		kind = step.PoolAll
 	}
-	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, "input", t.input, kind)
+	prompts, bad := s.poolPrompts(r.Context(), &t.pooling, t.field, t.input, kind)
 	if bad == nil && t.each {
 		bad = checkNumbers(s.Model.Pooling, prompts)
 	}
@@ -151,6 +213,10 @@ func (s *API) poolPrompts(ctx context.Context, p *pooling, field string, raw []g
 		t, bad := s.Tokenize(ctx, &p.Sampling, field, one)
 		if bad != nil {
 			return nil, bad
+		}
+		if n := len(t.Prompt); p.most > 0 && n > p.most {
+			return nil, wire.BadRequest(field, "`%s` %d has %d tokens, more than the %d of "+
+				"`max_tokens`. Set `truncate` to END or START to have it cut.", field, i, n, p.most)
 		}
 		if n, most := len(t.Prompt), s.Model.MaxModelLen; n > most {
 			return nil, wire.TooLong(field, "This model's maximum context length is %d tokens. "+

@@ -15,6 +15,9 @@ const (
 	rerankExample = `{"query":"files","documents":["package os","package math"]}`
 )
 
+var cohereExamples = []string{`{"texts":["Package strings implements"],"embedding_types":["float"]}`,
+	`{"inputs":[{"content":[{"type":"text","text":"Package strings implements"}]}]}`}
+
 // Routes are those for what a model pools.
 func (s *API) Routes() []server.Route {
 	score := poolingRoute(s, decodeScore, s.score, server.Doc{Summary: "Score pairs of texts",
@@ -27,6 +30,10 @@ func (s *API) Routes() []server.Route {
 	embed := poolingRoute(s, decodeEmbedding, s.embed, server.Doc{Summary: "Embed texts",
 		Answer: answer[embedding]{}}, textExample)
 	embed.Handler = s.embeds("Embeddings API", embed.Handler)
+	cohere := poolingRoute(s, decodeCohere, s.embedCohere, server.Doc{
+		Summary: "Embed texts, as Cohere's clients ask for it", Answer: cohereAnswer{}},
+		cohereExamples...)
+	cohere.Handler = s.embeds("Embed API", cohere.Handler)
 	classes := poolingRoute(s, decodeClassify, s.classify, server.Doc{Summary: "Classify texts",
 		Answer: answer[classify]{}}, textExample)
 	if p := s.Model.Pooling; p == nil || p.Classes == nil {
@@ -42,7 +49,8 @@ func (s *API) Routes() []server.Route {
 	for _, at := range []struct {
 		path  string
 		route server.Route
-	}{{EmbeddingsPath, embed}, {ClassifyPath, classes}, {PoolingPath, pool}, {ScorePath, score},
+	}{{EmbeddingsPath, embed}, {CoherePath, cohere}, {CohereV1Path, cohere},
+		{ClassifyPath, classes}, {PoolingPath, pool}, {ScorePath, score},
 		{"/score", score}, {RerankPath, rerank}, {"/rerank", rerank}, {"/v2/rerank", rerank}} {
 		at.route.Path = at.path
 		list = append(list, at.route)

@@ -34,7 +34,10 @@ type scoreRequest struct {
 	// Conversation has the variables of templates.
 	generate.Conversation
 	queries, documents []generate.RawPrompt
-	activate           bool // of a classifier
+	// mostQuery and mostDocument are how many tokens a query and a document may have before the
+	// rest of it is cut off, 0 for any number.
+	mostQuery, mostDocument int
+	activate                bool // of a classifier
 }
 
 func decodeScore(f *wire.Fields, m *generate.Model) (*scoreRequest, *wire.Error) {
@@ -48,8 +51,8 @@ func decodeScore(f *wire.Fields, m *generate.Model) (*scoreRequest, *wire.Error)
 
 func (r *scoreRequest) decodePairs(f *wire.Fields, m *generate.Model, field string) {
 	r.pooling.decode(f)
-	f.Unsupported("max_tokens_per_query", "0")
-	f.Unsupported("max_tokens_per_doc", "0")
+	r.mostQuery = int(f.Ranged("max_tokens_per_query", 0, 0, 1<<31-1))
+	r.mostDocument = int(f.Ranged("max_tokens_per_doc", 0, 0, 1<<31-1))
 	if text := f.OptString("instruction"); text != nil {
 		r.Kwargs = []wire.Member{{Key: "instruction", Raw: wire.AppendString(nil, *text)}}
 	}
@@ -104,6 +107,9 @@ func (s *API) score(r *server.Request, req *scoreRequest) (any, error) {
 // scores are those of each document with its query.
 func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*generate.Generation,
 	[]float64, error) {
+	if bad := s.clip(r.Context(), req); bad != nil {
+		return nil, nil, bad
+	}
 	if scoresPairs(&s.Model) {
 		return s.judged(r, req, kind)
 	}
@@ -127,6 +133,29 @@ func (s *API) scores(r *server.Request, req *scoreRequest, kind string) (*genera
 		}
 	}
 	return g, scores, nil
+}
+
+// clip leaves of queries and documents as many tokens as the request lets each have.
+func (s *API) clip(ctx context.Context, req *scoreRequest) *wire.Error {
+	for _, of := range []struct {
+		field string
+		list  *[]generate.RawPrompt
+		most  int
+	}{{"query", &req.queries, req.mostQuery}, {"documents", &req.documents, req.mostDocument}} {
+		if of.most == 0 {
+			continue
+		}
+		*of.list = slices.Clone(*of.list)
+		for i := range *of.list {
+			if p := &(*of.list)[i]; p.IsText {
+				var bad *wire.Error
+				if p.Text, bad = s.Beginning(ctx, of.field, p.Text, of.most); bad != nil {
+					return bad
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // judged scores pairs by the one class of the model, or by the probability that it says the second
@@ -198,10 +227,13 @@ func (s *API) pair(ctx context.Context, req *scoreRequest, query, document strin
 	return generate.RawPrompt{IsText: true, Text: query + document}, nil
 }
 
-// rerankRequest is the body of POST /v1/rerank, as Jina's and Cohere's clients send it.
+// rerankRequest is the body of POST /v1/rerank, as Cohere's, Jina's and Voyage's clients send it.
 type rerankRequest struct {
 	scoreRequest
 	top int
+	// bare leaves documents out of the answer; voyage gives it Voyage's form, for requests that
+	// have Voyage's name for top_n.
+	bare, voyage bool
 }
 
 func decodeRerank(f *wire.Fields, m *generate.Model) (*rerankRequest, *wire.Error) {
@@ -213,26 +245,34 @@ func decodeRerank(f *wire.Fields, m *generate.Model) (*rerankRequest, *wire.Erro
 	if len(r.queries) > 1 {
 		f.Fail(wire.BadRequest("query", "`query` must be one text"))
 	}
-	r.top = int(f.Ranged("top_n", 0, 0, 1<<31-1))
-	f.OptBool("return_documents", true)
+	_, r.voyage = f.Members["top_k"]
+	for _, name := range []string{"top_n", "top_k"} {
+		r.top = int(f.Ranged(name, int64(r.top), 0, 1<<31-1))
+	}
+	r.bare = !f.OptBool("return_documents", true)
+	f.Unsupported("rank_fields", `["text"]`)
 	return r, f.Err
 }
 
 type rerankResponse struct {
-	ID      string         `json:"id"`
-	Model   string         `json:"model"`
-	Usage   map[string]int `json:"usage"`
-	Results []rerankResult `json:"results"`
+	ID      string          `json:"id,omitempty"`
+	Object  string          `json:"object,omitempty"`
+	Model   string          `json:"model"`
+	Usage   map[string]int  `json:"usage"`
+	Results []*rerankResult `json:"results,omitempty"`
+	// Data are the results in an answer of Voyage's form.
+	Data []*rerankResult `json:"data,omitempty"`
 }
 
 type rerankResult struct {
 	Index     int               `json:"index"`
-	Document  map[string]string `json:"document"`
+	Document  map[string]string `json:"document,omitempty"`
 	Relevance float64           `json:"relevance_score"`
 }
 
 // rerank answers POST /v1/rerank, the best document first; equal ones stay in the order they came.
 func (s *API) rerank(r *server.Request, req *rerankRequest) (any, error) {
+	documents := req.documents // whole ones
 	g, scores, err := s.scores(r, &req.scoreRequest, "rerank-")
 	if err != nil {
 		return nil, err
@@ -240,14 +280,20 @@ func (s *API) rerank(r *server.Request, req *rerankRequest) (any, error) {
 	answer := rerankResponse{ID: g.ID, Model: g.Model,
 		Usage: map[string]int{"total_tokens": g.Usage().Prompt, "prompt_tokens": g.Usage().Prompt}}
 	for i, x := range scores {
-		answer.Results = append(answer.Results, rerankResult{Index: i, Relevance: x,
-			Document: map[string]string{"text": req.documents[i].Text}})
+		result := &rerankResult{Index: i, Relevance: x}
+		if !req.bare {
+			result.Document = map[string]string{"text": documents[i].Text}
+		}
+		answer.Results = append(answer.Results, result)
 	}
-	slices.SortStableFunc(answer.Results, func(a, b rerankResult) int {
+	slices.SortStableFunc(answer.Results, func(a, b *rerankResult) int {
 		return cmp.Compare(b.Relevance, a.Relevance)
 	})
 	if req.top > 0 && req.top < len(answer.Results) {
 		answer.Results = answer.Results[:req.top]
+	}
+	if req.voyage {
+		answer.Object, answer.Data, answer.Results = "list", answer.Results, nil
 	}
 	return answer, nil
 }

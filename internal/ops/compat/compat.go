@@ -2,6 +2,8 @@
 // what they describe: config.Compat, api.Compat, metrics.Compat; eagleray compat prints them.
 package compat
 
+import "sort"
+
 // Status is how a name stands to vLLM's of the same name.
 type Status string
 
@@ -23,4 +25,9 @@ type Entry struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Note   string `json:"note,omitempty"`
+}
+
+// Sort orders entries by their names.
+func Sort(list []Entry) {
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 }

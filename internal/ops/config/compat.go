@@ -30,7 +30,7 @@ func Compat(f *pflag.FlagSet) []compat.Entry {
 		}
 		list = append(list, e)
 	})
-	slices.SortFunc(list, func(a, b compat.Entry) int { return strings.Compare(a.Name, b.Name) })
+	compat.Sort(list)
 	return list
 }
 

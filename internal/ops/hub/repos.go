@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -49,7 +49,7 @@ func List(opt Options) ([]Repo, error) {
 		}
 		repos = append(repos, r)
 	}
-	slices.SortFunc(repos, func(a, b Repo) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(repos, func(i, j int) bool { return repos[i].Name < repos[j].Name })
 	return repos, nil
 }
 

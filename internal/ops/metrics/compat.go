@@ -36,7 +36,7 @@ func Compat() ([]compat.Entry, error) {
 		}
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b compat.Entry) int { return strings.Compare(a.Name, b.Name) })
+	compat.Sort(list)
 	return list, nil
 }
 
