@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -150,7 +151,7 @@ func (c *Control) List() (list []Adapter) {
 	for _, e := range c.loaded {
 		list = append(list, e.Adapter)
 	}
-	slices.SortFunc(list, func(a, b Adapter) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	return list
 }
 

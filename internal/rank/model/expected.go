@@ -3,7 +3,7 @@ package model
 import (
 	"errors"
 	"slices"
-	"strings"
+	"sort"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
@@ -48,9 +48,7 @@ func expected(c *Config, s Stage, has func(name string) bool) ([]checkpoint.Spec
 		return nil, err
 	}
 	m.Close()
-	slices.SortFunc(all.specs, func(a, b checkpoint.Spec) int {
-		return strings.Compare(a.Name, b.Name)
-	})
+	sort.Slice(all.specs, func(i, j int) bool { return all.specs[i].Name < all.specs[j].Name })
 	return slices.CompactFunc(all.specs, func(a, b checkpoint.Spec) bool {
 		return a.Name == b.Name // a tied head is the embedding
 	}), nil

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -204,8 +204,9 @@ func (r *room) reserve(size int64) error {
 		return err
 	}
 	if r.used+size > r.limit {
-		slices.SortFunc(files, func(a, b stored) int {
-			return cmp.Or(a.used.Compare(b.used), strings.Compare(a.path, b.path))
+		sort.Slice(files, func(i, j int) bool {
+			a, b := &files[i], &files[j]
+			return cmp.Or(a.used.Compare(b.used), strings.Compare(a.path, b.path)) < 0
 		})
 		for _, f := range files {
 			if r.used+size <= r.limit-r.limit/16 {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -136,8 +137,9 @@ func formatList(numbers []int) string {
 // cores are the physical cores, node by node: each a list of its processors.
 func (t *Topology) cores() (cores [][]Processor) {
 	sorted := slices.Clone(t.Processors)
-	slices.SortFunc(sorted, func(a, b Processor) int {
-		return cmp.Or(a.Node-b.Node, a.Core-b.Core, a.Number-b.Number)
+	sort.Slice(sorted, func(i, j int) bool {
+		a, b := sorted[i], sorted[j]
+		return cmp.Or(a.Node-b.Node, a.Core-b.Core, a.Number-b.Number) < 0
 	})
 	for i, p := range sorted {
 		if i == 0 || sorted[i-1].Core != p.Core {

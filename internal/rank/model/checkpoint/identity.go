@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -169,7 +170,7 @@ func samplesOf(t tensorSpans, size int64) []span64 {
 	for i := range int64(spread) {
 		list = append(list, span64{t.body + (size-t.body-spreadSize)*i/(spread-1), spreadSize})
 	}
-	slices.SortFunc(t.each, func(a, b span64) int { return cmp.Compare(a.at, b.at) })
+	sort.Slice(t.each, func(i, j int) bool { return t.each[i].at < t.each[j].at })
 	for i := 0; i < len(t.each); i += len(t.each)/mostSampled + 1 {
 		e := t.each[i]
 		n := min(tensorSize, e.size)

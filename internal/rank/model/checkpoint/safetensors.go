@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/eagleray/eagleray/internal/rank/model/gguf"
@@ -203,9 +204,10 @@ func cutOff(have, want uint64) error {
 
 // lay gives every entry its bytes, which are in body, and checks that together they cover it.
 func lay(entries []entry, body []byte) (map[string]Tensor, error) {
-	slices.SortFunc(entries, func(a, b entry) int {
+	sort.Slice(entries, func(i, j int) bool {
+		a, b := &entries[i], &entries[j]
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end),
-			cmp.Compare(a.tensor.Name, b.tensor.Name))
+			cmp.Compare(a.tensor.Name, b.tensor.Name)) < 0
 	})
 	tensors := make(map[string]Tensor, len(entries))
 	at := int64(0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/eagleray/eagleray/internal/rank/model/checkpoint"
@@ -144,7 +145,7 @@ func (s *settings) adapter(c *checkpoint.Checkpoint) (*Adapter, error) {
 		}
 		a.Modules = append(a.Modules, *m)
 	}
-	slices.SortFunc(a.Modules, func(x, y Module) int { return strings.Compare(x.Name, y.Name) })
+	sort.Slice(a.Modules, func(i, j int) bool { return a.Modules[i].Name < a.Modules[j].Name })
 	if len(a.Modules) == 0 {
 		return nil, errors.New("it adapts no module")
 	}
