@@ -40,6 +40,17 @@ LATENT = {
     "qk_nope_head_dim": 8,
     "v_head_dim": 8,
 }
+DEEPSEEK = {
+    **SHAPE,
+    **LATENT,
+    **GROUPS,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
+INDEXER = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 128}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 16}
 
 # Families of which no folder of testdata is, or none whose widths are multiples of 32, by
@@ -47,16 +58,18 @@ MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_st
 CONFIGS: dict[str, Settings] = {
     "arcee": SHAPE,
     "bamba": {**SHAPE, **MAMBA, "attn_layer_indices": [1]},
-    "deepseek_v3": {
+    "cohere2_moe": {
         **SHAPE,
-        **LATENT,
-        **GROUPS,
-        "num_key_value_heads": 4,
-        "n_routed_experts": 4,
-        "n_shared_experts": 1,
+        "intermediate_size": 32,
+        "prefix_dense_intermediate_size": 64,
+        "first_k_dense_replace": 1,
+        "num_experts": 4,
         "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32,
+        "num_shared_experts": 1,
+        "head_dim": 8,
     },
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v32": {**DEEPSEEK, **INDEXER},
     "exaone_moe": {
         **SHAPE,
         **EXPERTS,
@@ -69,6 +82,7 @@ CONFIGS: dict[str, Settings] = {
     "falcon_h1": {**SHAPE, **MAMBA, "head_dim": 8, "mamba_d_ssm": 64},
     "flex_olmo": {**SHAPE, **EXPERTS},
     "gemma4_unified": {"text_config": {**SHAPE, "head_dim": 8, "global_head_dim": 8}},
+    "glm_moe_dsa": {**DEEPSEEK, **INDEXER},
     "gpt_bigcode": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64, "vocab_size": 128},
     "granitemoehybrid": {
         **SHAPE,
@@ -116,7 +130,9 @@ CONFIGS: dict[str, Settings] = {
         "topk_group": 1,
     },
     "olmo": SHAPE,
+    "persimmon": {**SHAPE, "num_key_value_heads": 4},
     "phi": SHAPE,
+    "phimoe": {**SHAPE, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen2_moe": {**SHAPE, **EXPERTS, "shared_expert_intermediate_size": 64},
     "qwen3_5_text": {
         **SHAPE,

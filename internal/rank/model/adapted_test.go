@@ -118,10 +118,10 @@ func computed(t *testing.T, cfg *model.Config, src layers.Source) *shard {
 var (
 	layerNumber = regexp.MustCompile(`\.\d+(\.|$)`)
 	// unadapted are the linear modules of language models that adapters are refused of: routers,
-	// what latent attention has absorbed, what makes the rows of experts narrow, and what is
-	// computed of some rows alone.
+	// what latent attention has absorbed, what makes the rows of experts narrow, what is computed
+	// of some rows alone, and what selects positions.
 	unadapted = regexp.MustCompile(`\.(gate|router|wg|gate\.wg|router\.(proj|gate)|kv_b_proj|` +
-		`fc[12]_latent_proj|project_out)$`)
+		`fc[12]_latent_proj|project_out|indexer\.[a-z_]+)$`)
 )
 
 // TestEveryFamilyIsAdapted wants of each family that the modules that adapters may stand beside are
