@@ -222,10 +222,7 @@ func (m *modelUnderTest) least(cfg *config.Config) int {
 	}
 	dtype := compute.BFloat16 // others have as many blocks
 	layers := m.caches()
-	switch cfg.Speculative.Method {
-	case "", config.Ngram, config.Suffix:
-		c.Groups = compute.GroupsOf(layers, m.maxLen, cfg.Cache.BlockSize, dtype)
-	}
+	c.Groups = compute.GroupsOf(layers, m.maxLen, cfg.Cache.BlockSize, dtype)
 	c.Window = compute.Window(layers, c.Groups)
 	return c.Least()
 }

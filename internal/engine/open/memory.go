@@ -202,10 +202,9 @@ func (s *Spec) setBlocks(blocks int64) {
 	s.Info.CacheTokens = int(s.tokens(blocks))
 }
 
-// chooseGroups chooses the groups that the layers are in. A draft model, which has the blocks of
-// its own cache where the model has those of a sequence, goes with one.
+// chooseGroups chooses the groups that the layers are in.
 func (s *Spec) chooseGroups() {
-	if s.Null == nil && s.draft == nil && !s.Model.Encoder && !s.Config.Cache.OneGroup {
+	if s.Null == nil && !s.Model.Encoder && !s.Config.Cache.OneGroup {
 		s.Groups = compute.GroupsOf(s.Model.Cache(), s.Info.MaxModelLen, s.Info.BlockSize,
 			s.cacheDType)
 	}

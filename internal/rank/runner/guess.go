@@ -200,10 +200,13 @@ func (g *guesser) begin(p *step.Plan, res *step.Result) {
 	}
 }
 
-// blocks appends the blocks of a slot, by their numbers in the draft model's cache.
+// blocks appends the blocks of a slot, by their numbers in the draft model's cache: those of the
+// first group of layers, which lacks none.
 func (g *guesser) blocks(to []int32, slot uint32) []int32 {
 	first := int32(g.r.opt.Blocks * g.r.home(slot))
-	for _, b := range g.r.slots[slot].table {
+	table := g.r.slots[slot].table
+	for i := 0; i < len(table); i += len(g.r.caches) {
+		b := table[i]
 		if b >= 0 {
 			b += first
 		}
@@ -260,7 +263,7 @@ func (g *guesser) catchUp() error {
 func (g *guesser) recall(q *guessed) {
 	a := &q.slot.ahead
 	if a.has == unknown {
-		g.recallBlocks(q, min(len(q.slot.table), (q.length-1)/g.r.opt.BlockSize))
+		g.recallBlocks(q, min(g.r.reach(q.slot), q.length-1)/g.r.opt.BlockSize)
 	}
 	for _, t := range a.guess {
 		if a.has >= q.length-1 || q.token(a.has) != t {
