@@ -129,8 +129,9 @@ type NewRequest struct {
 	PromptLen uint32
 	// Tokens are all tokens known so far, prompt first.
 	Tokens []int32
-	// Blocks is the block table so far (prefix-cache hits), with NoBlock for those that no layer
-	// reads any more. Blocks for this step come with Plan.Blocks.
+	// Blocks is the block table so far (prefix-cache hits), a block of each group of layers in
+	// turn, with NoBlock for those that no layer reads any more. Blocks for this step come with
+	// Plan.Blocks.
 	Blocks []uint32
 	// Params is how its tokens are chosen.
 	Params sample.Params
