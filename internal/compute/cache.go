@@ -254,8 +254,8 @@ func (c CacheShape) Factor(group int) int {
 }
 
 // LayerPlace is where a cache has what a layer keeps: Blocks of its own, one after the other, from
-// a byte on.
-type LayerPlace struct{ At, Blocks int }
+// a byte on, Factor of them for each block of the cache.
+type LayerPlace struct{ At, Blocks, Factor int }
 
 // Lay places the layers in a memory of size bytes. Those of one group follow each other, each with
 // all of its blocks, or states, from a multiple of align on. Those of several begin side by side in
@@ -272,16 +272,17 @@ func (c CacheShape) Lay(align int) (places []LayerPlace, size int, err error) {
 		size = (size + int(bytes) + align - 1) / align * align
 	}
 	if c.grouped() {
-		var used [math.MaxUint8 + 1]int
+		block, used := c.BytesPerBlock(), map[int]int{}
 		for i, l := range c.Layers {
-			places[i] = LayerPlace{used[l.Group], (c.Blocks-1)*c.Factor(l.Group) + 1}
-			used[l.Group] += l.Bytes(c.BlockSize, c.DType)
+			each := l.Bytes(c.BlockSize, c.DType)
+			places[i] = LayerPlace{used[l.Group], (c.Blocks-1)*(block/each) + 1, block / each}
+			used[l.Group] += each
 		}
-		add(0, c.Blocks, c.BytesPerBlock())
+		add(0, c.Blocks, block)
 		return places, size, err
 	}
 	for i, l := range c.Layers {
-		places[i] = LayerPlace{size, c.Blocks}
+		places[i] = LayerPlace{size, c.Blocks, 1}
 		if l.Kind == State {
 			add(i, c.States, l.StateBytes())
 		} else {

@@ -114,7 +114,7 @@ func TestLay(t *testing.T) {
 	}
 	places, size, err = shape.Lay(256)
 	if err != nil || size != 5*7*each || places[1] != (compute.LayerPlace{At: 10 * each,
-		Blocks: 5}) || shape.BytesPerBlock() != 7*each {
+		Blocks: 5, Factor: 1}) || shape.BytesPerBlock() != 7*each {
 		t.Errorf("%d bytes, places %v: %v", size, places, err)
 	}
 	shape.Blocks = 1 << 27

@@ -14,7 +14,8 @@ import (
 type cache struct {
 	d      *Device
 	shape  compute.CacheShape
-	layers []driver.Ptr
+	places []compute.LayerPlace
+	layers []driver.Ptr // where those are in memory
 	memory driver.Ptr
 	// maps are those that have rows for copies of warp groups, box of them at a time.
 	maps  []driver.TensorMap
@@ -30,12 +31,12 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	if err := shape.Check(); err != nil {
 		return nil, err
 	}
-	c := &cache{d: d, shape: shape, layers: make([]driver.Ptr, len(shape.Layers)),
-		given: map[*float32]compute.Memory{}}
 	places, size, err := shape.Lay(ringAlign)
 	if err != nil {
 		return nil, err
 	}
+	c := &cache{d: d, shape: shape, places: places, layers: make([]driver.Ptr, len(places)),
+		given: map[*float32]compute.Memory{}}
 	for i, l := range shape.Layers {
 		if l.Vectors() > 0 && l.ValueDim() > mostValues {
 			return nil, fmt.Errorf("layer %d: %v: a GPU computes values of %d dimensions at most",
@@ -47,10 +48,10 @@ func (d *Device) NewCache(shape compute.CacheShape) (compute.Cache, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	for i := range c.layers {
-		c.layers[i] = c.memory + driver.Ptr(places[i].At)
+	for i, p := range places {
+		c.layers[i] = c.memory + driver.Ptr(p.At)
 	}
-	c.mapLayers(places)
+	c.mapLayers()
 	return c, d.err
 }
 

@@ -352,7 +352,7 @@ func (d *Device) tensorMap(t *driver.Tensor) (m driver.TensorMap) {
 }
 
 // mapLayers describes the rows of the layers of a cache that attendGroups reads.
-func (c *cache) mapLayers(places []compute.LayerPlace) {
+func (c *cache) mapLayers() {
 	d, size := c.d, c.shape.BlockSize
 	c.box = tilePositions
 	for size%c.box != 0 {
@@ -364,7 +364,7 @@ func (c *cache) mapLayers(places []compute.LayerPlace) {
 		if d.groups.able && c.shape.DType == d.dtype && l.Kind == compute.KeysValues &&
 			(l.Dim == 64 || l.Dim == 128) {
 			c.maps[i] = d.tensorMap(&driver.Tensor{Base: c.layers[i], Columns: l.Dim,
-				Rows: places[i].Blocks * 2 * l.Heads * size, Stride: 2 * l.Dim, Box: c.box})
+				Rows: c.places[i].Blocks * 2 * l.Heads * size, Stride: 2 * l.Dim, Box: c.box})
 		}
 	}
 }

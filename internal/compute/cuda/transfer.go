@@ -167,8 +167,8 @@ func (c *cache) runs(spans iter.Seq[compute.Span]) iter.Seq[run] {
 		for s := range spans {
 			l := &c.shape.Layers[s.Layer]
 			head := c.headBytes(l)
-			at := s.Block*c.shape.Factor(l.Group)*l.Bytes(c.shape.BlockSize, c.shape.DType) +
-				s.From*head
+			block := s.Block * c.places[s.Layer].Factor
+			at := block*l.Bytes(c.shape.BlockSize, c.shape.DType) + s.From*head
 			if s.Values {
 				at += l.Heads * head
 			}

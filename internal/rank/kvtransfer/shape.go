@@ -189,12 +189,11 @@ func (s *Shape) Groups() int {
 	return n
 }
 
-// of are the blocks of a table that a layer has a share of: those of its group, of which the table
-// lists one of each in turn, with step.NoBlock for those that do not travel.
-func (s *Shape) of(layer int, table []uint32) iter.Seq[int] {
+// blocksOf are the blocks of a table that a layer of a group has a share of: the table lists one of
+// each of so many groups in turn, with step.NoBlock for those that do not travel.
+func blocksOf(table []uint32, group, groups int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		groups := s.Groups()
-		for i := s.Cache[layer].Group; i < len(table); i += groups {
+		for i := group; i < len(table); i += groups {
 			if b := table[i]; b != step.NoBlock && !yield(int(b)) {
 				return
 			}
@@ -205,10 +204,11 @@ func (s *Shape) of(layer int, table []uint32) iter.Seq[int] {
 // Bytes is the size of a part of the blocks of a table.
 func (s *Shape) Bytes(p Part, table []uint32) (n int64, err error) {
 	dtype, err := compute.ParseCacheDType(s.CacheDType, 0)
+	groups := s.Groups()
 	for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
 		c := s.Cache[layer]
 		c.Heads = p.Heads[1] - p.Heads[0]
-		for range s.of(layer, table) {
+		for range blocksOf(table, c.Group, groups) {
 			n += int64(c.Bytes(s.BlockSize, dtype))
 		}
 	}
@@ -217,12 +217,12 @@ func (s *Shape) Bytes(p Part, table []uint32) (n int64, err error) {
 
 // Spans are where a rank has a part of the blocks of a table, in the order in which they travel.
 func (s *Shape) Spans(rank int, p Part, table []uint32) iter.Seq[compute.Span] {
-	first, tp := s.layers(rank)[0], s.Layout.Sizes().Place(rank).TP
+	first, tp, groups := s.layers(rank)[0], s.Layout.Sizes().Place(rank).TP, s.Groups()
 	return func(yield func(compute.Span) bool) {
 		for layer := p.Layers[0]; layer < p.Layers[1]; layer++ {
-			head := s.heads(layer, tp)[0]
-			for b := range s.of(layer, table) {
-				for v := range s.Cache[layer].Vectors() {
+			l, head := &s.Cache[layer], s.heads(layer, tp)[0]
+			for b := range blocksOf(table, l.Group, groups) {
+				for v := range l.Vectors() {
 					if !yield(compute.Span{Layer: layer - first, Block: b, Values: v > 0,
 						From: p.Heads[0] - head, To: p.Heads[1] - head}) {
 						return

@@ -53,9 +53,7 @@ type Cache struct {
 // place is what a layer keeps, and where, in bytes.
 type place struct {
 	compute.CacheLayer
-	at     int // its first block
-	blocks int // how many it has
-	factor int // how many of them a block of the cache is
+	compute.LayerPlace
 	tile   int // a tile of K or of V
 	scales int // from its begin to the scales of its positions
 	head   int // the tiles of one head in a block
@@ -64,7 +62,7 @@ type place struct {
 }
 
 // tileOffset is the offset of the K tile that position off of a block belongs to, for head 0.
-func (p *place) tileOffset(block, off int) int { return p.at + block*p.block + off/tile*p.tile }
+func (p *place) tileOffset(block, off int) int { return p.At + block*p.block + off/tile*p.tile }
 
 // NewCache maps the memory of a cache. An error names what is wrong with the configuration, or that
 // the system refused the mapping.
@@ -79,8 +77,7 @@ func NewCache(cfg compute.CacheShape) (*Cache, error) {
 	layers := make([]place, len(cfg.Layers))
 	element, scale := cfg.DType.Size(), cfg.DType.ScaleSize()
 	for i, l := range cfg.Layers {
-		p := place{CacheLayer: l, at: places[i].At, blocks: places[i].Blocks,
-			factor: cfg.Factor(l.Group), scales: tile * l.PaddedDim() * element}
+		p := place{CacheLayer: l, LayerPlace: places[i], scales: tile * l.PaddedDim() * element}
 		p.tile = p.scales + tile*scale
 		p.head = p.tile * (cfg.BlockSize / tile)
 		p.values = p.head * l.Heads
@@ -109,7 +106,7 @@ func (c *Cache) heads(s compute.Span) []byte {
 		panic(fmt.Sprintf("attention: %+v of a kv cache of %+v", s, *cfg))
 	}
 	p := &c.layers[s.Layer]
-	at := p.tileOffset(s.Block*p.factor, 0)
+	at := p.tileOffset(s.Block*p.Factor, 0)
 	if s.Values {
 		at += p.values
 	}
@@ -145,7 +142,7 @@ func (c *Cache) State(layer, slot int) []float32 {
 			c.cfg))
 	}
 	p := &c.layers[layer]
-	at := p.at + slot*p.StateBytes()
+	at := p.At + slot*p.StateBytes()
 	return cast[float32](c.data[at : at+4*p.Heads*p.Dim])
 }
 
@@ -199,8 +196,8 @@ func (c *Cache) Write(layer, rows int, k, v []float32, ld int, slots []int32,
 			continue
 		}
 		block, off := slot/cfg.BlockSize, slot%cfg.BlockSize
-		if block >= p.blocks {
-			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, p.blocks))
+		if block >= p.Blocks {
+			panic(fmt.Sprintf("attention: slot %d lies in block %d of %d", slot, block, p.Blocks))
 		}
 		at := p.tileOffset(block, off)
 		for h := range p.Heads {

@@ -98,9 +98,9 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 	begin := max(st*stretch, j.from(g.pos)/tile*tile)
 	for pos := begin; pos < min((st+1)*stretch, g.end()); {
 		block, off := int(table[pos/cfg.BlockSize]), pos%cfg.BlockSize
-		if block < 0 || block >= j.p.blocks {
+		if block < 0 || block >= j.p.Blocks {
 			panic(fmt.Sprintf("attention: position %d of sequence %d lies in block %d of %d",
-				pos, g.seq, block, j.p.blocks))
+				pos, g.seq, block, j.p.Blocks))
 		}
 		at := j.p.tileOffset(block, off)
 		for ; off < cfg.BlockSize && pos < (st+1)*stretch; off += tile {
