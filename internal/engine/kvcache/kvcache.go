@@ -68,21 +68,18 @@ func (c *Config) whole() int {
 }
 
 // parts is how many parts of a table n positions need.
-func (c *Config) parts(n int) int { return (n + c.BlockSize - 1) / c.BlockSize }
-
-// BlocksFor returns the number of entries of a table of n token positions.
-func (c *Config) BlocksFor(n int) int {
+func (c *Config) parts(n int) int {
 	if c.Blocks == 0 {
 		return 0
 	}
-	return c.parts(n) * c.Groups.Count()
+	return (n + c.BlockSize - 1) / c.BlockSize
 }
+
+// BlocksFor returns the number of entries of a table of n token positions.
+func (c *Config) BlocksFor(n int) int { return c.parts(n) * c.Groups.Count() }
 
 // Most returns how many blocks a sequence of n positions holds at most at a time, if it slides.
 func (c *Config) Most(n int) int {
-	if c.Blocks == 0 {
-		return 0
-	}
 	parts, whole := c.parts(n), c.whole()
 	return whole*parts + (c.Groups.Count()-whole)*min(parts, c.span())
 }

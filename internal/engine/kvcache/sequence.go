@@ -146,10 +146,7 @@ func (c *Config) Trim(blocks []uint32, pos int) bool {
 // itself.
 func (m *Manager) Start(s *Sequence, tokens []int32, hit, next int) bool {
 	n, first := hit/m.size, m.First(next)
-	parts, whole, groups := 0, m.whole(), m.Groups.Count()
-	if m.Blocks > 0 {
-		parts = m.parts(len(tokens))
-	}
+	parts, whole, groups := m.parts(len(tokens)), m.whole(), m.Groups.Count()
 	need := whole*(parts-n) +
 		(groups-whole)*min(parts-max(n, first), m.span()-max(0, n-first))
 	for i := range n {

@@ -10,6 +10,7 @@ import (
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/compute/cpu"
 	"github.com/eagleray/eagleray/internal/compute/cuda"
+	"github.com/eagleray/eagleray/internal/engine/schedule"
 	"github.com/eagleray/eagleray/internal/group/launch"
 	"github.com/eagleray/eagleray/internal/link/queue"
 	"github.com/eagleray/eagleray/internal/ops/config"
@@ -568,22 +569,23 @@ func (s *Spec) FixedCache() memory.Cache {
 		Longest: s.longest, Tokens: s.tokens, Least: s.least(), Asked: s.Config.Cache.Asked()}
 }
 
+// withCache is what the scheduler is told with a cache of so many blocks.
+func (s *Spec) withCache(blocks int64) *schedule.Config {
+	c := s.Scheduling()
+	c.Blocks = int(blocks)
+	return &c
+}
+
 // longest is the greatest length of a sequence that so many blocks have room for.
 func (s *Spec) longest(blocks int64) int64 {
 	if blocks == 0 {
 		return 0
 	}
-	c := s.Scheduling()
-	c.Blocks = int(blocks)
-	return int64(c.Longest())
+	return int64(s.withCache(blocks).Longest())
 }
 
 // tokens is how many tokens of sequences of the greatest length so many blocks hold.
-func (s *Spec) tokens(blocks int64) int64 {
-	c := s.Scheduling()
-	c.Blocks = int(blocks)
-	return int64(c.Tokens())
-}
+func (s *Spec) tokens(blocks int64) int64 { return int64(s.withCache(blocks).Tokens()) }
 
 // least is how many blocks of KV cache one sequence of the greatest length needs at a time.
 func (s *Spec) least() int64 {
