@@ -22,12 +22,8 @@ func adaptable(c *Config, s Stage) ([]lora.Shape, error) {
 // Adapt begins to make the rank's share of an adapter that fits the model, whose tensors src has:
 // once that is done the rows of a batch that have its id are computed with it
 // (compute.Batch.Adapters). An id that is there is left as it is.
-func (m *Model) Adapt(id uint32, a *lora.Adapter, src layers.Source) (*layers.Adaptation, error) {
-	of, err := adaptable(m.stage.cfg, m.stage.Stage)
-	if err != nil {
-		return nil, err
-	}
-	return m.stage.Adapt(id, a, of, src), nil
+func (m *Model) Adapt(id uint32, a *lora.Adapter, src layers.Source) *layers.Adaptation {
+	return m.stage.Adapt(id, a, m.modules, src)
 }
 
 // Unadapt frees an adapter. No row may have it any more.

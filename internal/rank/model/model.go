@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/eagleray/eagleray/internal/compute"
 	"github.com/eagleray/eagleray/internal/link/balance"
 	"github.com/eagleray/eagleray/internal/rank/model/layers"
+	"github.com/eagleray/eagleray/internal/rank/model/lora"
 )
 
 // Stage is a run of consecutive layers, From to To-1 of the model's. The first stage has the token
@@ -63,6 +65,8 @@ type Model struct {
 	pass  func() error
 	batch *compute.Batch
 	cache compute.Cache
+	// modules lists those of the stage that adapters may be of, which takes up to half a second.
+	modules func() ([]lora.Shape, error)
 }
 
 // architecture is what models differ in.
@@ -153,7 +157,8 @@ func build(c *Config, g layers.Group, s Stage, l *layers.Loader) (*Model, error)
 	if c.Scheme != nil {
 		l.Use(c.Scheme)
 	}
-	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l}}
+	m := &Model{stage: &stage{Stage: s, cfg: c, Loader: l},
+		modules: sync.OnceValues(func() ([]lora.Shape, error) { return adaptable(c, s) })}
 	m.pass = func() error { return m.arch.forward(&m.hidden, m.batch, m.cache) }
 	if m.arch, err = layered(m.stage); err != nil {
 		m.Close()

@@ -102,11 +102,8 @@ func (s *adapterSet) load(update string, m *model.Model) (done bool, err error) 
 	}
 	if a.beside != m {
 		a.cancel()
-		src := model.FromCheckpoint(a.checkpoint)
-		if a.making, err = m.Adapt(a.ID, &a.Adapter.Adapter, src); err != nil {
-			return false, err
-		}
 		a.beside = m
+		a.making = m.Adapt(a.ID, &a.Adapter.Adapter, model.FromCheckpoint(a.checkpoint))
 	}
 	if done, err = a.making.Step(perCall); done || err != nil {
 		a.cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 
@@ -205,14 +206,15 @@ type Adaptation struct {
 	src     Source
 	modules map[string]*lora.Module
 	made    []*compute.LowRank
-	// of are the modules of this stage.
-	of []lora.Shape
+	// of lists the modules of this stage as transformers names them.
+	of func() ([]lora.Shape, error)
 }
 
 // Adapt begins to make this rank's share of an adapter, whose tensors src has, beside the layers.
-// Modules of other stages are left out; of are the modules of this one, of which a checkpoint may
+// Modules of other stages are left out; of lists the modules of this one, of which a checkpoint may
 // have some under other names, with other rows: GGUF of several architectures does.
-func (l *Loader) Adapt(id uint32, a *lora.Adapter, of []lora.Shape, src Source) *Adaptation {
+func (l *Loader) Adapt(id uint32, a *lora.Adapter, of func() ([]lora.Shape, error),
+	src Source) *Adaptation {
 	y := &Adaptation{loader: l, id: id, src: src, of: of,
 		modules: make(map[string]*lora.Module, len(a.Modules))}
 	for i := range a.Modules {
@@ -230,26 +232,19 @@ func (y *Adaptation) Step(weights int) (done bool, err error) {
 		return true, nil
 	}
 	for ; weights > 0 && len(y.made) < len(l.adaptable); weights-- {
-		beside := l.adaptable[len(y.made)]
-		w, err := l.lowRank(beside, y.modules, y.src)
+		w, err := l.lowRank(l.adaptable[len(y.made)], y.modules, y.src)
 		if err != nil {
 			y.Free()
 			return false, err
-		}
-		for i := range beside.parts {
-			delete(y.modules, beside.parts[i].module)
 		}
 		y.made = append(y.made, w)
 	}
 	if len(y.made) < len(l.adaptable) {
 		return false, nil
 	}
-	for i := range y.of {
-		if name := y.of[i].Name; y.modules[name] != nil {
-			y.Free()
-			return false, fmt.Errorf("module %s is adapted, and the checkpoint has its weights "+
-				"under other names: adapters need the one that transformers writes", name)
-		}
+	if err := y.complete(); err != nil {
+		y.Free()
+		return false, err
 	}
 	s := &l.adapters
 	place := s.count
@@ -271,6 +266,28 @@ func (y *Adaptation) Step(weights int) (done bool, err error) {
 	s.places[y.id] = place
 	y.made = nil
 	return true, nil
+}
+
+// complete refuses an adapter of a module of this stage that no layer has been given.
+func (y *Adaptation) complete() error {
+	left := maps.Clone(y.modules)
+	for _, m := range y.loader.Adaptable() {
+		delete(left, m.Name)
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	stage, err := y.of()
+	if err != nil {
+		return err
+	}
+	for _, m := range stage {
+		if left[m.Name] != nil {
+			return fmt.Errorf("module %s is adapted, and the checkpoint has its weights under "+
+				"other names: adapters need the one that transformers writes", m.Name)
+		}
+	}
+	return nil
 }
 
 // Free gives up what is not done.
