@@ -2,7 +2,6 @@ package layers
 
 import (
 	"cmp"
-	"errors"
 	"math"
 
 	"github.com/eagleray/eagleray/internal/compute"
@@ -109,11 +108,8 @@ func (l *Loader) Attention(prefix string, layer int, h Heads, opt AttentionOptio
 		y.args.Sinks = l.vector(prefix+"sinks", h.Query, first, first+own.Query)
 	}
 	if opt.Clip > 0 {
-		var ok bool
-		if y.clips, ok = l.dev.(clips); !ok && l.scale == nil {
-			l.fail(errors.New("clipped queries, keys and values are not computed on this device: " +
-				"CPUs do"))
-		}
+		y.clips = only[clips](l, "clipped queries, keys and values are not computed on this "+
+			"device: CPUs do")
 	}
 	if opt.LayerNorms {
 		y.heads = l.headNorms(prefix, h, opt.PerHead)

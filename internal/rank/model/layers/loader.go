@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -253,6 +254,16 @@ func (l *Loader) fail(err error) bool {
 		l.err = err
 	}
 	return l.err != nil
+}
+
+// only is the device as one that can do what others cannot. Where it is none, the error says what
+// is missing; nothing is where the model is only weighed.
+func only[D any](l *Loader, missing string) D {
+	d, ok := l.dev.(D)
+	if !ok && l.scale == nil {
+		l.fail(errors.New(missing))
+	}
+	return d
 }
 
 // count adds to the bytes reported as read.

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"unsafe"
 
@@ -91,9 +90,9 @@ func (l *Loader) Mixture(prefix string, hidden int, opt MixtureOptions) *Mixture
 	if opt.Activation == compute.ReLU && !opt.Ungated {
 		opt.Activation = compute.SiLU
 	}
-	if _, ok := l.dev.(Traveller); opt.Near > 0 && !ok && l.scale == nil {
-		l.fail(errors.New("experts that are chosen one after the other (SparseMixer) are not " +
-			"computed on this device: CPUs do"))
+	if opt.Near > 0 {
+		only[Traveller](l, "experts that are chosen one after the other (SparseMixer) are not "+
+			"computed on this device: CPUs do")
 	}
 	y := &Mixture{rank: l.rank, loader: l, hidden: hidden, at: l.within.Layer,
 		routerReads: opt.RouterReads, expertsRead: opt.ExpertsRead,

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"strings"
 
@@ -110,10 +109,7 @@ func (y *MLP) XIELU(l *Loader, module string) *MLP {
 	y.xielu = compute.XIELU{Beta: beta, Eps: l.number(module+".eps", nil, -1e-6),
 		Above: softplus(l.number(module+".alpha_p", []int{1}, 0)),
 		Below: beta + softplus(l.number(module+".alpha_n", []int{1}, 0))}
-	var ok bool
-	if y.curved, ok = l.dev.(curved); !ok && l.scale == nil {
-		l.fail(errors.New("the activation xielu is not computed on this device: CPUs have it"))
-	}
+	y.curved = only[curved](l, "the activation xielu is not computed on this device: CPUs have it")
 	return y
 }
 
