@@ -40,7 +40,7 @@ func best(b *testing.B, f func()) time.Duration {
 }
 
 // filled makes a cache of one sequence of n positions with blocks in random order.
-func filled(b *testing.B, s shape, blockSize, n int) (*Cache, []int32) {
+func filled(b testing.TB, s shape, blockSize, n int) (*Cache, []int32) {
 	c, err := NewCache(compute.CacheShape{Layers: []compute.CacheLayer{s.layer()},
 		Blocks: (n + blockSize - 1) / blockSize, BlockSize: blockSize, DType: s.kind})
 	if err != nil {

@@ -27,9 +27,7 @@ import (
 const tile = compute.CacheTile
 
 // Cache holds keys and values in blocks of positions, outside the Go heap. Its memory is backed
-// page by page when it is first written. It has small pages: with huge ones a few short requests
-// take 2 MiB in each layer (the built-in model 6 MB more after nine requests), although long
-// contexts are read some 15 % faster.
+// page by page when it is first written, by huge pages where the system has them.
 //
 // Layers lie as CacheShape.Lay has them. A block of a layer holds, for K and then for V, one tile
 // of 16 positions after the other of the first head, then of the next. A tile of K is transposed,

@@ -29,11 +29,24 @@ const scoreStride = stretch + tile
 
 var negInf = float32(math.Inf(-1))
 
+// ahead is how many tiles before it is read one is fetched: so much is multiplied in the time that
+// memory takes. The prefetchers of the hardware do not cross pages, as tiles do.
+const ahead = 4
+
+// walk is tiles of a stretch. Kernels are given a tile's place in at, and find the one in soon
+// there, too: stretchTiles numbers on.
+type walk struct {
+	at   [stretchTiles]int // offsets, of head 0
+	soon [stretchTiles]int // bytes from each to the tile that is fetched while it is read
+}
+
 // scratch is the memory of one thread. It does not grow with the context.
 type scratch struct {
-	// Offsets of the K tiles of head 0 in the stretch of the segment that was mapped last.
-	tiles       [stretchTiles]int
-	seg, mapped int
+	// Those of K in the stretch of the segment that was mapped last, count of them from first on,
+	// and those of V.
+	kTiles, vTiles walk
+	first, count   int
+	seg, mapped    int
 
 	q      []float32 // [query of the group][HeadDim]
 	scores []float32 // [query of the pass][scoreStride], from the first tile of the pass on
@@ -41,7 +54,7 @@ type scratch struct {
 	acc    []float32 // accumulators of those before it: [query of the group][padded + extra]
 	// Tiles of V that latents were turned into, and where they lie.
 	turned   []byte
-	turnedAt []int
+	turnedAt walk
 
 	scaling scaling
 	tiling  tiling
@@ -96,6 +109,7 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 	cfg, g := &j.c.cfg, &j.segments[seg]
 	table := j.tables[g.seq]
 	begin := max(st*stretch, j.from(g.pos)/tile*tile)
+	s.first, s.count = begin%stretch/tile, 0
 	for pos := begin; pos < min((st+1)*stretch, g.end()); {
 		block, off := int(table[pos/cfg.BlockSize]), pos%cfg.BlockSize
 		if block < 0 || block >= j.p.Blocks {
@@ -104,15 +118,17 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 		}
 		at := j.p.tileOffset(block, off)
 		for ; off < cfg.BlockSize && pos < (st+1)*stretch; off += tile {
-			s.tiles[pos%stretch/tile] = at
+			s.kTiles.at[pos%stretch/tile] = at
 			at += j.p.tile
 			pos += tile
+			s.count++
 		}
 	}
+	s.vTiles.at = s.kTiles.at
 	// A block, and a panel, may begin with a tile that no row attends to: any of this cache is as
 	// good.
-	if t := begin % stretch / tile; t%panelTiles > 0 {
-		s.tiles[t-1] = s.tiles[t]
+	if t := s.first; t%panelTiles > 0 {
+		s.kTiles.at[t-1] = s.kTiles.at[t]
 	}
 }
 
@@ -121,6 +137,40 @@ func (s *scratch) begin(j *job, seg int, g *group, st int) {
 	s.mapTiles(j, seg, st)
 	if j.tiled() {
 		s.beginTiles(j, g, st)
+		return
+	}
+	s.aim(j, g, st)
+}
+
+// aim sets which tiles are fetched while those of a stretch are read: keys, then values, then the
+// first keys of the next stretch, or of the next head's first one.
+func (s *scratch) aim(j *job, g *group, st int) {
+	var order [2*stretchTiles + ahead]int
+	n := copy(order[:], s.kTiles.at[s.first:s.first+s.count])
+	if j.p.Kind == compute.KeysValues {
+		for i := range s.count {
+			order[n] = order[i] + j.p.values
+			n++
+		}
+	}
+	from, until := g.stretches(j)
+	pos, way := (st+1)*stretch, 0
+	if st+1 == until && g.head+1 < j.heads {
+		pos, way = max(from*stretch, j.from(g.seg.pos)/tile*tile), j.keys(g.head+1)-j.keys(g.head)
+	}
+	table, size := j.tables[g.seg.seq], j.c.cfg.BlockSize
+	for i := range ahead {
+		order[n+i] = order[n-1+i] // which has been fetched
+		if pos < g.seg.end() {
+			order[n+i] = j.p.tileOffset(int(table[pos/size]), pos%size) + way
+			pos += tile
+		}
+	}
+	for i := range s.count {
+		s.kTiles.soon[s.first+i] = order[i+ahead] - order[i]
+	}
+	for i := s.count; i < n; i++ {
+		s.vTiles.soon[s.first+i-s.count] = order[i+ahead] - order[i]
 	}
 }
 
@@ -341,7 +391,7 @@ func (s *scratch) finish(j *job, g *group, i int) {
 // t-th of the stretch on.
 func (s *scratch) score(j *job, head, i0, n, t, tiles int) {
 	dim := j.args.HeadDim
-	offs, q := s.tiles[t:t+tiles], s.q[i0*dim:]
+	offs, q := s.kTiles.at[t:t+tiles], s.q[i0*dim:]
 	k := j.a.simd[j.c.cfg.DType]
 	if k == nil {
 		scorePortable(j.c, j.keys(head), offs, q, n, dim, j.args.Scale, s.scores, scoreStride)
@@ -383,7 +433,7 @@ func (s *scratch) values(j *job, head, i, n, t0, begin, end int, acc []float32) 
 
 func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []float32) {
 	kind, w := j.c.cfg.DType, j.width()
-	data, offs := j.c.data[j.p.values+j.keys(head):], s.tiles[t:]
+	data, offs := j.c.data[j.p.values+j.keys(head):], s.vTiles.at[t:]
 	if j.p.Kind == compute.Latent {
 		data, offs = s.turn(j, t, (first+count-1)/tile+1)
 	}

@@ -4,13 +4,14 @@ import "unsafe"
 
 // scoreKernel writes the scaled scores of its queries with the 16 positions of each tile: queries
 // and score rows lie qStride and outStride bytes apart. The kernels for one query or two write up
-// to the next multiple of four tiles, those for more up to that of two at most.
+// to the next multiple of four tiles, those for more up to that of two at most. Tiles are those of
+// a walk, of which offs is a place in at.
 type scoreKernel func(base unsafe.Pointer, offs *int, tiles int,
 	q *float32, qStride, dim int, scale float32, out *float32, outStride int)
 
 // valueKernel adds count positions of V, from position first of the first tile on, times their
 // weights to the accumulators of its queries, in slices slices of 16 dimensions from base on. Those
-// of several slices at a time need a multiple of their number.
+// of several slices at a time need a multiple of their number. Tiles are those of a walk, too.
 type valueKernel func(base unsafe.Pointer, offs *int, first, count, slices int,
 	p *float32, pStride int, acc *float32, accStride int)
 

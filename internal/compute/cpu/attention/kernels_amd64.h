@@ -47,15 +47,8 @@
 	LEAQ (R11)(R11*2), R12; \
 	LEAQ (R11)(R11*4), R13
 
-// R15 = from the tile at (BX) to the one n tiles after it, or 0 if that is not among the DX
-// remaining ones. Tiles lie in different pages, which the prefetchers of the hardware do not cross.
-#define NEXTTILE(n) \
-	XORQ R15, R15; \
-	CMPQ DX, $n; \
-	JLE  last; \
-	MOVQ (8*n)(BX), R15; \
-	SUBQ (BX), R15; \
-last:
+// Bytes from the n-th tile from (BX) on to the one that is fetched meanwhile: see walk.
+#define SOON(n) (256+8*n)(BX)
 
 // AX = the tile at (BX); SI = the queries; CX = the number of dimensions.
 #define QKTILE \
@@ -84,14 +77,14 @@ last:
 	QKSTRIDES; \
 tile: \
 	QKTILE; \
-	NEXTTILE(1); \
+	MOVQ SOON(0), R15; \
 	ZERO8; \
 	ZERO(Y8); \
 	ZERO(Y9); \
 	ZERO(Y10); \
 	ZERO(Y11); \
 dim: \
-	PREFETCHT0 (AX)(R15*1); \
+	PREFETCHT1 (AX)(R15*1); \
 	LOAD(0, (AX)); \
 	FMA((SI), Y0, Y1); \
 	FMA((SI)(R8*1), Y2, Y3); \
@@ -118,10 +111,10 @@ dim: \
 	QKSTRIDES; \
 tile: \
 	QKTILE; \
-	NEXTTILE(1); \
+	MOVQ SOON(0), R15; \
 	ZERO8; \
 dim: \
-	PREFETCHT0 (AX)(R15*1); \
+	PREFETCHT1 (AX)(R15*1); \
 	LOAD(0, (AX)); \
 	FMA((SI), Y0, Y1); \
 	FMA((SI)(R8*1), Y2, Y3); \
@@ -150,24 +143,19 @@ tile: \
 	MOVQ 8(BX), R9; \
 	ADDQ base+0(FP), R9; \
 start: \
-	NEXTTILE(2); \
-	XORQ R10, R10; \
-	CMPQ DX, $3; \
-	JLE  dims; \
-	MOVQ 24(BX), R10; \
-	SUBQ 8(BX), R10; \
-dims: \
+	MOVQ SOON(0), R15; \
+	MOVQ SOON(1), R10; \
 	ZERO8; \
 dim: \
 	VBROADCASTSS (SI), Y10; \
 	VBROADCASTSS (SI)(R8*1), Y11; \
-	PREFETCHT0 (AX)(R15*1); \
+	PREFETCHT1 (AX)(R15*1); \
 	LOAD(0, (AX)); \
 	VFMADD231PS Y13, Y10, Y0; \
 	VFMADD231PS Y14, Y10, Y1; \
 	VFMADD231PS Y13, Y11, Y2; \
 	VFMADD231PS Y14, Y11, Y3; \
-	PREFETCHT0 (R9)(R10*1); \
+	PREFETCHT1 (R9)(R10*1); \
 	LOAD(0, (R9)); \
 	VFMADD231PS Y13, Y10, Y4; \
 	VFMADD231PS Y14, Y10, Y5; \
@@ -186,7 +174,7 @@ dim: \
 	QKNEXT(2)
 
 // AX, R8, R9, R10 = the tile at (BX) and the three after it; copies of the first stand in for
-// missing ones. R12 to R15 = the four after these, or again these.
+// missing ones. R12 to R15 = what is fetched meanwhile.
 #define QKFOUR \
 	QKTILE; \
 	MOVQ AX, R8; \
@@ -205,21 +193,14 @@ dim: \
 	MOVQ 24(BX), R10; \
 	ADDQ base+0(FP), R10; \
 start: \
-	MOVQ AX, R12; \
-	MOVQ R8, R13; \
-	MOVQ R9, R14; \
-	MOVQ R10, R15; \
-	CMPQ DX, $8; \
-	JLT  dims; \
-	MOVQ 32(BX), R12; \
-	MOVQ 40(BX), R13; \
-	MOVQ 48(BX), R14; \
-	MOVQ 56(BX), R15; \
-	ADDQ base+0(FP), R12; \
-	ADDQ base+0(FP), R13; \
-	ADDQ base+0(FP), R14; \
-	ADDQ base+0(FP), R15; \
-dims:
+	MOVQ SOON(0), R12; \
+	MOVQ SOON(1), R13; \
+	MOVQ SOON(2), R14; \
+	MOVQ SOON(3), R15; \
+	ADDQ AX, R12; \
+	ADDQ R8, R13; \
+	ADDQ R9, R14; \
+	ADDQ R10, R15
 
 // One query, four tiles at a time.
 #define QK1 \
@@ -230,19 +211,19 @@ tile: \
 	XORQ R11, R11; \
 dim: \
 	VBROADCASTSS (SI), Y11; \
-	PREFETCHT0 (R12)(R11*1); \
+	PREFETCHT1 (R12)(R11*1); \
 	LOAD(0, (AX)(R11*1)); \
 	VFMADD231PS Y13, Y11, Y0; \
 	VFMADD231PS Y14, Y11, Y1; \
-	PREFETCHT0 (R13)(R11*1); \
+	PREFETCHT1 (R13)(R11*1); \
 	LOAD(0, (R8)(R11*1)); \
 	VFMADD231PS Y13, Y11, Y2; \
 	VFMADD231PS Y14, Y11, Y3; \
-	PREFETCHT0 (R14)(R11*1); \
+	PREFETCHT1 (R14)(R11*1); \
 	LOAD(0, (R9)(R11*1)); \
 	VFMADD231PS Y13, Y11, Y4; \
 	VFMADD231PS Y14, Y11, Y5; \
-	PREFETCHT0 (R15)(R11*1); \
+	PREFETCHT1 (R15)(R11*1); \
 	LOAD(0, (R10)(R11*1)); \
 	VFMADD231PS Y13, Y11, Y6; \
 	VFMADD231PS Y14, Y11, Y7; \
@@ -282,20 +263,14 @@ dim: \
 	VMOVUPS hi, to32
 
 // The tile at (BX), and BX moves on: AX = the row of position R14 within it, CX = how many positions
-// it has from there on, which are taken off those that remain, DX; R15 = from it to the next tile,
-// or 0 if there is none.
+// it has from there on, which are taken off those that remain, DX; R15 = from it to what is fetched.
 #define PVTILE \
 	MOVQ $16, CX; \
 	SUBQ R14, CX; \
 	CMPQ CX, DX; \
 	CMOVQGT DX, CX; \
 	SUBQ CX, DX; \
-	XORQ R15, R15; \
-	TESTQ DX, DX; \
-	JEQ  last; \
-	MOVQ 8(BX), R15; \
-	SUBQ (BX), R15; \
-last: \
+	MOVQ SOON(0), R15; \
 	MOVQ R14, AX; \
 	SHLQ $ROWSHIFT, AX; \
 	ADDQ (BX), AX; \
@@ -340,7 +315,7 @@ pos: \
 	RET
 
 #define PVSTEP6 \
-	PREFETCHT0 (AX)(R15*1); \
+	PREFETCHT1 (AX)(R15*1); \
 	LOAD(0, (AX)); \
 	FMA((SI), Y0, Y1); \
 	FMA((SI)(R8*1), Y2, Y3); \
@@ -363,7 +338,7 @@ pos: \
 	PVWALK(1, PVSTEP6, PVROWS6, PVLOAD, PVSTORE)
 
 #define PVSTEP4 \
-	PREFETCHT0 (AX)(R15*1); \
+	PREFETCHT1 (AX)(R15*1); \
 	LOAD(0, (AX)); \
 	FMA((SI), Y0, Y1); \
 	FMA((SI)(R8*1), Y2, Y3); \
@@ -384,13 +359,13 @@ pos: \
 #define PVSTEP2x2 \
 	VBROADCASTSS (SI), Y10; \
 	VBROADCASTSS (SI)(R8*1), Y11; \
-	PREFETCHT0 (AX)(R15*1); \
+	PREFETCHT1 (AX)(R15*1); \
 	LOAD(0, (AX)); \
 	VFMADD231PS Y13, Y10, Y0; \
 	VFMADD231PS Y14, Y10, Y1; \
 	VFMADD231PS Y13, Y11, Y2; \
 	VFMADD231PS Y14, Y11, Y3; \
-	PREFETCHT0 (16*ROWBYTES)(AX)(R15*1); \
+	PREFETCHT1 (16*ROWBYTES)(AX)(R15*1); \
 	LOAD((16*ROWBYTES), (AX)); \
 	VFMADD231PS Y13, Y10, Y4; \
 	VFMADD231PS Y14, Y10, Y5; \
@@ -409,7 +384,7 @@ pos: \
 	PVWALK(2, PVSTEP2x2, PVROWS2x2, PVLOAD, PVSTORE)
 
 #define PVSLICE(off, lo, hi) \
-	PREFETCHT0 off(AX)(R15*1); \
+	PREFETCHT1 off(AX)(R15*1); \
 	LOAD(off, (AX)); \
 	VFMADD231PS Y13, Y11, lo; \
 	VFMADD231PS Y14, Y11, hi

@@ -17,11 +17,10 @@ func (s *scratch) turn(j *job, t, count int) (data []byte, offs []int) {
 	slices := padded(j.p.Values) / tile
 	size := slices * tile * tile * j.c.cfg.DType.Size()
 	s.turned = grow(s.turned, latentPiece*size)
-	s.turnedAt = grow(s.turnedAt, latentPiece)
 	k := j.a.simd[j.c.cfg.DType]
 	for i := range count {
-		s.turnedAt[i] = i * size
-		dst, src := s.turned[i*size:(i+1)*size], j.c.data[s.tiles[t+i]:][:size]
+		s.turnedAt.at[i] = i * size
+		dst, src := s.turned[i*size:(i+1)*size], j.c.data[s.kTiles.at[t+i]:][:size]
 		switch {
 		case k != nil:
 			k.turn(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), slices)
@@ -33,7 +32,7 @@ func (s *scratch) turn(j *job, t, count int) (data []byte, offs []int) {
 			turnPortable(j.c.cfg.DType, cast[uint16](dst), cast[uint16](src))
 		}
 	}
-	return s.turned, s.turnedAt
+	return s.turned, s.turnedAt.at[:]
 }
 
 // turnPortable turns slices of [16 dimensions][16 positions] to [16 positions][16 dimensions], the

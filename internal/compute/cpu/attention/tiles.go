@@ -232,9 +232,9 @@ func clearSteps(panel []uint16, from, until int) {
 func (s *scratch) pair(j *job, t int, more bool, offset, pairs int, dst *uint16) {
 	ahead := 0
 	if more {
-		ahead = s.tiles[t+1] - s.tiles[t]
+		ahead = s.kTiles.at[t+1] - s.kTiles.at[t]
 	}
-	to, from := unsafe.Pointer(dst), unsafe.Pointer(&j.c.data[s.tiles[t]+offset])
+	to, from := unsafe.Pointer(dst), unsafe.Pointer(&j.c.data[s.kTiles.at[t]+offset])
 	switch j.c.cfg.DType {
 	case compute.Int8:
 		amx.PairInt8(to, 4*amx.Block, from, pairs, ahead)

@@ -45,6 +45,7 @@ type codeCall struct {
 const (
 	flagWideScale  = amx.CodeWideScale  // scales are float32, not float16
 	flagWideOffset = amx.CodeWideOffset // offsets are
+	// flagFollows is one of them, too
 )
 
 // codeKernel multiplies, or writes the numbers that codes stand for to c, [columns][nr] of float32.

@@ -244,6 +244,7 @@ func mustPackCodes(t testing.TB, p *pool.Pool, set codeSet, chunks int,
 		t.Fatalf("pack: %v", err)
 	}
 	t.Cleanup(m.Free)
+	otherProcessor(t, m)
 	return m
 }
 

@@ -74,7 +74,8 @@ func FromForm(set isa.ISA, f Form, packed []byte) (*Matrix, error) {
 		return nil, fmt.Errorf("%w: %w", ErrSource, err)
 	}
 	m := &Matrix{n: f.N, k: f.K, kind: f.Kind, rounded: f.Rounded, pieces: f.Chunks,
-		mem: offheap.Borrowed(packed), base: unsafe.Pointer(unsafe.SliceData(packed))}
+		flags: follows(),
+		mem:   offheap.Borrowed(packed), base: unsafe.Pointer(unsafe.SliceData(packed))}
 	copy(m.start[:], f.Start)
 	if c := f.Codes; c != nil {
 		m.codes = &codes{flags: c.Flags}

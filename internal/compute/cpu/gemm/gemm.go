@@ -163,6 +163,7 @@ type Matrix struct {
 	packed  [maxPieces + 1]int // where it begins in the packed form, in steps of K
 	stride  uintptr            // bytes of a panel
 	codes   *codes             // of quantised weights, else nil
+	flags   int                // flagFollows, where the processor does
 }
 
 // N returns the number of rows of W, the length of an output row.

@@ -3,6 +3,7 @@ package gemm
 import (
 	"unsafe"
 
+	"github.com/eagleray/eagleray/internal/compute/cpu/isa"
 	"github.com/eagleray/eagleray/internal/sys/half"
 )
 
@@ -12,7 +13,7 @@ import (
 //	w, wStride  first panel, and bytes from a panel to the next
 //	x, xStride  first row, and bytes from a row to the next
 //	pairs       pairs of steps of K
-//	flags       flagContinue and flagOdd
+//	flags       flagContinue, flagOdd and flagFollows
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
 //	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps
@@ -27,7 +28,16 @@ type kernel func(w unsafe.Pointer, wStride uintptr, x unsafe.Pointer, xStride ui
 const (
 	flagContinue = 1 // begin with the sums in c, not with zero
 	flagOdd      = 2 // one more, single step of K follows the pairs
+	flagFollows  = 4 // nothing is fetched for few rows: see isa.Follows
 )
+
+// follows is what flags have of it.
+func follows() int {
+	if isa.Follows() {
+		return flagFollows
+	}
+	return 0
+}
 
 const (
 	maxRows  = 12 // rows of the highest tile of any instruction set

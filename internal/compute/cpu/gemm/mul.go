@@ -460,7 +460,7 @@ func (t *mulTask) locate(s *steps, b *block, piece, at, length int) {
 	s.x = unsafe.Add(t.x, uintptr(b.first)*t.xStride+uintptr(from)*t.xSize)
 	s.w = unsafe.Add(m.base, uintptr(b.panel)*m.stride+uintptr(packed*m.stepBytes()))
 	s.sums = unsafe.Add(b.sums, uintptr(piece)*b.chunk)
-	s.flags = s.count % 2 * flagOdd
+	s.flags = s.count%2*flagOdd | m.flags
 	if at > 0 {
 		s.flags |= flagContinue
 	}

@@ -268,7 +268,7 @@ func (t *mulTask) aim(call *codeCall, panel, run, row int) {
 		spans: r.spans, blocks: r.blocks, parts: r.parts, skip: head,
 		scaleStep: head + uintptr(r.spans*r.blocks)*q.form.blockBytes(m.kernels.nr),
 		sumStep:   uintptr(t.sumRows) * 4, table: unsafe.Pointer(&q.table[0]),
-		offset: q.offset, head: q.head, flags: q.flags}
+		offset: q.offset, head: q.head, flags: q.flags | m.flags}
 	if q.offset > 0 {
 		call.sums = unsafe.Pointer(t.sumOf(r.sum, row))
 	}

@@ -80,7 +80,7 @@ func PackedBytes(kind Kind, chunks int, sources ...Source) (int64, error) {
 
 // newMatrix is a matrix without a shape.
 func newMatrix(opt Options) *Matrix {
-	m := &Matrix{kind: opt.Kind, pieces: opt.Chunks}
+	m := &Matrix{kind: opt.Kind, pieces: opt.Chunks, flags: follows()}
 	if opt.Kind != I8 {
 		m.rounded = opt.Rounded
 		m.kernels = kernelsFor(opt)

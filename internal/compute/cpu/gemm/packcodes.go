@@ -88,7 +88,7 @@ func codeMatrix(opt Options, sources []compute.Codes) (*Matrix, error) {
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: none given", ErrSource)
 	}
-	m := &Matrix{pieces: opt.Chunks, codes: &codes{}}
+	m := &Matrix{pieces: opt.Chunks, codes: &codes{}, flags: follows()}
 	for i := range sources {
 		c := &sources[i]
 		if err := c.Check(); err != nil {

@@ -299,14 +299,16 @@ func (w *codeWriter) kernel() {
 			w.op("JNE fetch")
 			w.op("MOVQ %d(AX), R14", callNext)
 			w.label("fetch")
-			for panel := range w.panels {
-				if panel == 1 {
-					w.op("LEAQ (R9)(R14*1), R10")
-				}
-				for line := range 10 {
-					w.op("PREFETCHT0 %d(BX)%s", 64*line, nextRun[panel])
-				}
+			if w.panels > 1 {
+				w.op("LEAQ (R9)(R14*1), R10")
 			}
+			w.told("head", w.fetchHead)
+		} else if w.follows() {
+			w.told("head", func(level int) {
+				if level > 0 {
+					w.touch()
+				}
+			})
 		}
 		if w.whole() { // what lies before the codes, too: processors follow lines without gaps
 			for panel := range w.panels {
@@ -323,23 +325,7 @@ func (w *codeWriter) kernel() {
 	w.op("MOVQ %d(AX), CX", callBlocks)
 	w.op("PCALIGN $32")
 	w.label("block")
-	if w.ahead() {
-		for panel := range w.panels {
-			for line := 0; line < w.blockBytes(); line += 64 {
-				w.op("PREFETCHT0 %d(DI)%s", line, nextRun[panel])
-			}
-		}
-	} else if w.unpacked() { // elsewhere lies what is unpacked next
-		for line := 0; line < w.blockBytes(); line += 64 {
-			w.op("PREFETCHT1 %d(DI)(R10*1)", line)
-		}
-	} else if w.dots() { // which memory may not keep up with
-		for panel := range w.panels {
-			for line := 0; line < w.blockBytes(); line += 64 {
-				w.op("PREFETCHT0 %s", w.at(2*panel, w.distance()+line))
-			}
-		}
-	}
+	w.told("codes", w.fetch)
 	w.block()
 	w.op("ADDQ $%d, DI", w.blockBytes())
 	if w.panels > 3 {
@@ -386,6 +372,80 @@ func (w *codeWriter) kernel() {
 	}
 	w.op("VZEROUPPER")
 	w.op("RET")
+}
+
+// follows tells whether a processor that follows streams is told less, or in another way.
+func (w *codeWriter) follows() bool {
+	if w.t.vector == 32 || w.unpack || w.unpacked() || !w.dots() {
+		return false
+	}
+	return w.rows == 1 || !w.super() && (w.rows == 2 || w.bytes())
+}
+
+// told writes what fetches for both kinds of processors: to a level of caches, where 1 is the
+// second, which is the one for processors that follow streams.
+func (w *codeWriter) told(name string, fetch func(level int)) {
+	if !w.follows() {
+		fetch(0)
+		return
+	}
+	w.op("TESTQ $%d, %d(AX)", flagFollows, callFlags)
+	w.op("JNZ %sfollows", name)
+	fetch(0)
+	w.op("JMP %stold", name)
+	w.label(name + "follows")
+	fetch(1)
+	w.label(name + "told")
+}
+
+// fetch brings codes that are multiplied soon into a cache.
+func (w *codeWriter) fetch(level int) {
+	if !w.dots() || level > 0 && w.rows > 1 {
+		return
+	}
+	if w.unpacked() { // elsewhere lies what is unpacked next
+		for line := 0; line < w.blockBytes(); line += 64 {
+			w.op("PREFETCHT1 %d(DI)(R10*1)", line)
+		}
+		return
+	}
+	for panel := range w.panels {
+		for line := 0; line < w.blockBytes(); line += 64 {
+			at := w.at(2*panel, w.distance()+line)
+			if w.ahead() {
+				at = fmt.Sprintf("%d(DI)%s", line, nextRun[panel])
+			}
+			w.op("PREFETCHT%d %s", level, at)
+		}
+	}
+}
+
+// fetchHead is fetch of the scales of the next run.
+func (w *codeWriter) fetchHead(level int) {
+	for panel := range w.panels {
+		for line := range 10 {
+			w.op("PREFETCHT%d %d(BX)%s", level, 64*line, nextRun[panel])
+		}
+	}
+}
+
+// touch has the scales of a run fetched, which lie before its codes.
+func (w *codeWriter) touch() {
+	if w.panels > 3 {
+		w.op("LEAQ (R9)(R9*2), R14")
+	}
+	for panel := range w.panels {
+		for line := range 2 {
+			if panel == 3 {
+				w.op("PREFETCHT0 %d(BX)(R14*1)", 64*line)
+				continue
+			}
+			w.op("PREFETCHT0 %s", beside("BX", panel, 64*line))
+		}
+	}
+	if w.panels > 3 {
+		w.op("MOVQ %d(AX), R14", callC)
+	}
 }
 
 // beginPart makes the call one of the runs of a part.

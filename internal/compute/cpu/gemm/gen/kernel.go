@@ -108,16 +108,21 @@ func (w *writer) kernel() {
 	w.op("MOVQ pairs+32(FP), CX")
 	w.op("TESTQ CX, CX")
 	w.op("JZ rest")
-	if !w.streams() {
-		w.soon()
-	}
+	w.soon()
 	if w.again {
 		w.fours()
 	}
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "loop:")
-	if !w.again && !w.streams() {
+	if w.streams() {
+		w.op("TESTQ $%d, flags+40(FP)", flagFollows)
+		w.op("JNZ follows")
+	}
+	if !w.again {
 		w.fetch()
+	}
+	if w.streams() {
+		fmt.Fprintln(w, "follows:")
 	}
 	w.pair()
 	w.advance(1)
@@ -275,10 +280,17 @@ func (w *writer) advance(pairs int) {
 	}
 }
 
-// streams tells whether the processor is left to fetch by itself: one row of four panels is as many
-// streams. AVX2 is the highest of AMD's processors up to Zen 3, which read these at 25 GB/s, and at
-// 22 where they are told what comes. With more rows they are faster when told.
-func (w *writer) streams() bool { return w.t.set == "avx2" && w.rows == 1 && w.panels == 4 }
+// flagFollows is the bit of flags, of kernels and of calls, of isa.Follows.
+const flagFollows = 4
+
+// streams tells whether a processor that follows streams is left to fetch by itself. Few rows are
+// multiplied faster than memory is read; with more it gains from being told.
+func (w *writer) streams() bool {
+	if w.t.set == "avx2" {
+		return w.rows == 1 && w.panels == 4
+	}
+	return w.rows <= 2
+}
 
 // soon loads what is fetched.
 func (w *writer) soon() {
