@@ -49,14 +49,15 @@ func Parse(name string) (ISA, error) {
 		"(want auto, portable, avx2, avx512, avx512bf16 or amx)", name)
 }
 
-// Best returns the highest instruction set this machine can run, except AVX512BF16: VDPBF16PS takes
-// a core that has AMX twice as long as AVX512's multiply-adds.
-func Best() ISA { return best(All()) }
+// Best returns the highest instruction set this machine can run. AVX512BF16 is it on AMD's
+// processors alone: VDPBF16PS takes them half as long as AVX512's multiply-adds, and a core that has
+// AMX twice as long.
+func Best() ISA { return best(All(), amd()) }
 
-func best(of []ISA) ISA {
+func best(of []ISA, amd bool) ISA {
 	best := Portable
 	for _, i := range of {
-		if i != AVX512BF16 {
+		if i != AVX512BF16 || amd {
 			best = i
 		}
 	}
@@ -69,11 +70,11 @@ func Describe(asked string) string {
 	if asked != "" && asked != "auto" {
 		return asked + " (as --cpu-isa says)"
 	}
-	return fmt.Sprintf("%v (%s)", Best(), reason(All()))
+	return fmt.Sprintf("%v (%s)", Best(), reason(All(), amd()))
 }
 
-func reason(of []ISA) string {
-	if len(of) > 0 && of[len(of)-1] == AVX512BF16 {
+func reason(of []ISA, amd bool) string {
+	if best(of, amd) != of[len(of)-1] {
 		return "avx512bf16 has other bits and may be slower: eagleray-lab kernels tells"
 	}
 	return "the highest that it has"

@@ -37,7 +37,9 @@ func VNNI() bool { return Available(AVX512) && cpu.X86.HasAVX512VNNI }
 
 // Follows reports whether this machine's processor reads streams of memory faster where it is told
 // less about what comes: AMD's do, Zen 4 by up to a third (eagleray-lab kernels).
-func Follows() bool { return cpuid.CPU.VendorID == cpuid.AMD }
+func Follows() bool { return amd() }
+
+func amd() bool { return cpuid.CPU.VendorID == cpuid.AMD }
 
 // tiles asks Linux, once, for the process's permission to use AMX's tiles, and reports whether it
 // has it: without, the first use of a tile ends the process.

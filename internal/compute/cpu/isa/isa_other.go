@@ -7,3 +7,5 @@ func Available(i ISA) bool { return i == Portable }
 
 // Follows reports what only vector kernels ask.
 func Follows() bool { return false }
+
+func amd() bool { return false }

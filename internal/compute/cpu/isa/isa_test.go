@@ -53,18 +53,21 @@ func TestLevelsIncludeLowerOnes(t *testing.T) {
 // TestReason wants the level named that is passed over, where it is the highest.
 func TestReason(t *testing.T) {
 	for _, c := range []struct {
-		highest, best ISA
-		says          string
+		highest ISA
+		amd     bool
+		best    ISA
+		says    string
 	}{
-		{Portable, Portable, "highest"}, {AVX2, AVX2, "highest"}, {AVX512, AVX512, "highest"},
-		{AVX512BF16, AVX512, "avx512bf16"}, {AMX, AMX, "highest"},
+		{Portable, false, Portable, "highest"}, {AVX2, true, AVX2, "highest"},
+		{AVX512, false, AVX512, "highest"}, {AVX512BF16, false, AVX512, "avx512bf16"},
+		{AVX512BF16, true, AVX512BF16, "highest"}, {AMX, false, AMX, "highest"},
 	} {
 		var of []ISA
 		for i := Portable; i <= c.highest; i++ {
 			of = append(of, i)
 		}
-		if got, why := best(of), reason(of); got != c.best || !strings.Contains(why, c.says) {
-			t.Errorf("up to %v: %v, as %s", c.highest, got, why)
+		if got, why := best(of, c.amd), reason(of, c.amd); got != c.best || !strings.Contains(why, c.says) {
+			t.Errorf("up to %v, AMD's %v: %v, as %s", c.highest, c.amd, got, why)
 		}
 	}
 }
