@@ -13,7 +13,7 @@ import (
 //	w, wStride  first panel, and bytes from a panel to the next
 //	x, xStride  first row, and bytes from a row to the next
 //	pairs       pairs of steps of K
-//	flags       flagContinue, flagOdd and flagFollows
+//	flags       flagContinue, flagOdd, flagFollows and flagSecond
 //	c, cStride  first row of the tile in memory, and bytes from a row to the next; the columns of
 //	            adjacent panels are adjacent
 //	soon        memory that is multiplied soon, of panels wStride apart: for every pair of steps
@@ -29,6 +29,7 @@ const (
 	flagContinue = 1 // begin with the sums in c, not with zero
 	flagOdd      = 2 // one more, single step of K follows the pairs
 	flagFollows  = 4 // nothing is fetched for few rows: see isa.Follows
+	flagSecond   = 8 // what is fetched goes to the second cache: the first has what tiles share
 )
 
 // follows is what flags have of it.

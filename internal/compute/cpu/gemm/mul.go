@@ -429,6 +429,9 @@ func (t *mulTask) sum(b *block) {
 		for at, length := 0, t.length(i); at == 0 || at < length; at += t.depth {
 			t.locate(s, b, i, at, length)
 			s.soon, s.soonStep = unsafe.Add(s.w, b.ahead), 2*size
+			if b.cut.tiles > 1 && t.m.flags&flagFollows != 0 {
+				s.flags |= flagSecond
+			}
 			if t.depth < maxSteps {
 				s.share = ceilDiv(s.count*size, b.cut.tiles)
 				s.soon = unsafe.Add(s.w, s.count*size)

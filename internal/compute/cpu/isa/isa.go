@@ -50,8 +50,8 @@ func Parse(name string) (ISA, error) {
 }
 
 // Best returns the highest instruction set this machine can run. AVX512BF16 is it on AMD's
-// processors alone: VDPBF16PS takes them half as long as AVX512's multiply-adds, and a core that has
-// AMX twice as long.
+// processors alone: VDPBF16PS takes them half as long as AVX512's multiply-adds, and a core that
+// has AMX twice as long.
 func Best() ISA { return best(All(), amd()) }
 
 func best(of []ISA, amd bool) ISA {

@@ -66,8 +66,9 @@ func TestReason(t *testing.T) {
 		for i := Portable; i <= c.highest; i++ {
 			of = append(of, i)
 		}
-		if got, why := best(of, c.amd), reason(of, c.amd); got != c.best || !strings.Contains(why, c.says) {
-			t.Errorf("up to %v, AMD's %v: %v, as %s", c.highest, c.amd, got, why)
+		got, why := best(of, c.amd), reason(of, c.amd)
+		if got != c.best || !strings.Contains(why, c.says) {
+			t.Errorf("up to %v, of AMD's %v: %v, as %s", c.highest, c.amd, got, why)
 		}
 	}
 }

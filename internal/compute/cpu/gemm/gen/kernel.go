@@ -118,8 +118,18 @@ func (w *writer) kernel() {
 		w.op("TESTQ $%d, flags+40(FP)", flagFollows)
 		w.op("JNZ follows")
 	}
-	if !w.again {
-		w.fetch()
+	switch {
+	case w.again:
+	case w.shares():
+		w.op("TESTQ $%d, flags+40(FP)", flagSecond)
+		w.op("JNZ second")
+		w.fetch(0)
+		w.op("JMP told")
+		fmt.Fprintln(w, "second:")
+		w.fetch(1)
+		fmt.Fprintln(w, "told:")
+	default:
+		w.fetch(0)
 	}
 	if w.streams() {
 		fmt.Fprintln(w, "follows:")
@@ -280,8 +290,11 @@ func (w *writer) advance(pairs int) {
 	}
 }
 
-// flagFollows is the bit of flags, of kernels and of calls, of isa.Follows.
-const flagFollows = 4
+// Bits of flags: see those of the same names in package gemm.
+const (
+	flagFollows = 4 // of calls, too
+	flagSecond  = 8
+)
 
 // streams tells whether a processor that follows streams is left to fetch by itself. Few rows are
 // multiplied faster than memory is read; with more it gains from being told.
@@ -291,6 +304,10 @@ func (w *writer) streams() bool {
 	}
 	return w.rows <= 2
 }
+
+// shares tells whether what is fetched may leave the first cache to weights that several tiles
+// share. Kernels of floats gain nothing by it: they take longer than memory.
+func (w *writer) shares() bool { return w.t.kind == "dot" && w.rows > 4 }
 
 // soon loads what is fetched.
 func (w *writer) soon() {
@@ -302,16 +319,16 @@ func (w *writer) soon() {
 	}
 }
 
-// fetch brings memory that is multiplied soon into the caches, as many lines for each pair as its
-// weights are: the hardware's own prefetching ends with each page of memory.
-func (w *writer) fetch() {
+// fetch brings memory that is multiplied soon into the caches, or all but the first, as many lines
+// for each pair as its weights are: the hardware's own prefetching ends with each page of memory.
+func (w *writer) fetch(level int) {
 	for panel := range w.panels {
 		at := w.ahead[0] + [4]string{")", ")(R9*1)", ")(R9*2)"}[panel]
 		if panel == 3 {
 			at = w.ahead[1] + ")"
 		}
 		for line := 0; line < w.pairBytes(); line += 64 {
-			w.op("PREFETCHT0 %d(%s", line, at)
+			w.op("PREFETCHT%d %d(%s", level, line, at)
 		}
 	}
 	w.op("ADDQ R15, %s", w.ahead[0])
