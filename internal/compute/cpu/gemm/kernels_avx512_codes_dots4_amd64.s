@@ -20,9 +20,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -33,11 +31,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 codestold:
@@ -133,9 +131,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 	PREFETCHT0 0(BX)(R9*1)
@@ -150,13 +146,13 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1024(DI)(R9*1)
 	PREFETCHT0 1088(DI)(R9*1)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1024(DI)(R9*1)
@@ -294,9 +290,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	LEAQ (R9)(R9*2), R14
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
@@ -321,7 +315,7 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1024(DI)(R9*1)
@@ -331,7 +325,7 @@ block:
 	PREFETCHT0 1024(R10)
 	PREFETCHT0 1088(R10)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1024(DI)(R9*1)
@@ -545,9 +539,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -560,11 +552,9 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 2048(DI)
 	PREFETCHT0 2112(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z20
 	VPBROADCASTD 4(SI)(R8*1), Z21
@@ -688,9 +678,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 	PREFETCHT0 0(BX)(R9*1)
@@ -709,13 +697,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 2048(DI)
 	PREFETCHT0 2112(DI)
 	PREFETCHT0 2048(DI)(R9*1)
 	PREFETCHT0 2112(DI)(R9*1)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z24
 	VPBROADCASTD 4(SI)(R8*1), Z25

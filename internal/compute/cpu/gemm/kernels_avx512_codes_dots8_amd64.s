@@ -20,9 +20,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -33,13 +31,13 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1152(DI)
 	PREFETCHT0 1216(DI)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1152(DI)
@@ -133,9 +131,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 	PREFETCHT0 0(BX)(R9*1)
@@ -150,7 +146,7 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1152(DI)
@@ -160,7 +156,7 @@ block:
 	PREFETCHT0 1152(DI)(R9*1)
 	PREFETCHT0 1216(DI)(R9*1)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1152(DI)
@@ -294,9 +290,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	LEAQ (R9)(R9*2), R14
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
@@ -321,7 +315,7 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1152(DI)
@@ -339,7 +333,7 @@ block:
 	PREFETCHT0 1152(R10)
 	PREFETCHT0 1216(R10)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1152(DI)
@@ -545,9 +539,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -560,13 +552,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 2048(DI)
 	PREFETCHT0 2112(DI)
 	PREFETCHT0 2176(DI)
 	PREFETCHT0 2240(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z20
 	VPBROADCASTD 4(SI)(R8*1), Z21
@@ -686,9 +676,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 	PREFETCHT0 0(BX)(R9*1)
@@ -707,7 +695,7 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 2048(DI)
 	PREFETCHT0 2112(DI)
 	PREFETCHT0 2176(DI)
@@ -716,8 +704,6 @@ block:
 	PREFETCHT0 2112(DI)(R9*1)
 	PREFETCHT0 2176(DI)(R9*1)
 	PREFETCHT0 2240(DI)(R9*1)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z24
 	VPBROADCASTD 4(SI)(R8*1), Z25
@@ -883,9 +869,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -900,13 +884,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 3072(DI)
 	PREFETCHT0 3136(DI)
 	PREFETCHT0 3200(DI)
 	PREFETCHT0 3264(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z22
 	VPBROADCASTD 4(SI)(R8*1), Z23
@@ -1054,9 +1036,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -1073,13 +1053,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 4096(DI)
 	PREFETCHT0 4160(DI)
 	PREFETCHT0 4224(DI)
 	PREFETCHT0 4288(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z24
 	VPBROADCASTD 4(SI)(R8*1), Z25
@@ -1257,9 +1235,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -1278,13 +1254,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 5120(DI)
 	PREFETCHT0 5184(DI)
 	PREFETCHT0 5248(DI)
 	PREFETCHT0 5312(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z26
 	VPBROADCASTD 4(SI)(R8*1), Z27
@@ -1490,9 +1464,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -1513,13 +1485,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 6144(DI)
 	PREFETCHT0 6208(DI)
 	PREFETCHT0 6272(DI)
 	PREFETCHT0 6336(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z28
 	VPBROADCASTD 4(SI)(R8*1), Z29

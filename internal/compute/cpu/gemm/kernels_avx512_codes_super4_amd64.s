@@ -27,7 +27,7 @@ run:
 	MOVQ 144(AX), R14
 fetch:
 	TESTQ $4, 120(AX)
-	JNZ headfollows
+	JNZ headless
 	PREFETCHT0 0(BX)(R14*1)
 	PREFETCHT0 64(BX)(R14*1)
 	PREFETCHT0 128(BX)(R14*1)
@@ -39,7 +39,7 @@ fetch:
 	PREFETCHT0 512(BX)(R14*1)
 	PREFETCHT0 576(BX)(R14*1)
 	JMP headtold
-headfollows:
+headless:
 	PREFETCHT1 0(BX)(R14*1)
 	PREFETCHT1 64(BX)(R14*1)
 	PREFETCHT1 128(BX)(R14*1)
@@ -58,11 +58,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 0(DI)(R14*1)
 	PREFETCHT0 64(DI)(R14*1)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 0(DI)(R14*1)
 	PREFETCHT1 64(DI)(R14*1)
 codestold:
@@ -186,7 +186,7 @@ run:
 fetch:
 	LEAQ (R9)(R14*1), R10
 	TESTQ $4, 120(AX)
-	JNZ headfollows
+	JNZ headless
 	PREFETCHT0 0(BX)(R14*1)
 	PREFETCHT0 64(BX)(R14*1)
 	PREFETCHT0 128(BX)(R14*1)
@@ -208,7 +208,7 @@ fetch:
 	PREFETCHT0 512(BX)(R10*1)
 	PREFETCHT0 576(BX)(R10*1)
 	JMP headtold
-headfollows:
+headless:
 	PREFETCHT1 0(BX)(R14*1)
 	PREFETCHT1 64(BX)(R14*1)
 	PREFETCHT1 128(BX)(R14*1)
@@ -239,13 +239,13 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 0(DI)(R14*1)
 	PREFETCHT0 64(DI)(R14*1)
 	PREFETCHT0 0(DI)(R10*1)
 	PREFETCHT0 64(DI)(R10*1)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 0(DI)(R14*1)
 	PREFETCHT1 64(DI)(R14*1)
 	PREFETCHT1 0(DI)(R10*1)

@@ -21,9 +21,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -34,11 +32,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 codestold:
@@ -139,9 +137,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 	PREFETCHT0 0(BX)(R9*1)
@@ -156,13 +152,13 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1024(DI)(R9*1)
 	PREFETCHT0 1088(DI)(R9*1)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1024(DI)(R9*1)
@@ -309,9 +305,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	LEAQ (R9)(R9*2), R14
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
@@ -336,7 +330,7 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codesless
 	PREFETCHT0 1024(DI)
 	PREFETCHT0 1088(DI)
 	PREFETCHT0 1024(DI)(R9*1)
@@ -346,7 +340,7 @@ block:
 	PREFETCHT0 1024(R10)
 	PREFETCHT0 1088(R10)
 	JMP codestold
-codesfollows:
+codesless:
 	PREFETCHT1 1024(DI)
 	PREFETCHT1 1088(DI)
 	PREFETCHT1 1024(DI)(R9*1)
@@ -577,9 +571,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 headtold:
@@ -592,11 +584,9 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 2048(DI)
 	PREFETCHT0 2112(DI)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z20
 	VPBROADCASTD 4(SI)(R8*1), Z21
@@ -725,9 +715,7 @@ run:
 	VPXORD Z15, Z15, Z15
 	MOVQ 128(AX), R13
 	TESTQ $4, 120(AX)
-	JNZ headfollows
-	JMP headtold
-headfollows:
+	JZ headtold
 	PREFETCHT0 0(BX)
 	PREFETCHT0 64(BX)
 	PREFETCHT0 0(BX)(R9*1)
@@ -746,13 +734,11 @@ span:
 	PCALIGN $32
 block:
 	TESTQ $4, 120(AX)
-	JNZ codesfollows
+	JNZ codestold
 	PREFETCHT0 2048(DI)
 	PREFETCHT0 2112(DI)
 	PREFETCHT0 2048(DI)(R9*1)
 	PREFETCHT0 2112(DI)(R9*1)
-	JMP codestold
-codesfollows:
 codestold:
 	VPBROADCASTD 4(SI), Z24
 	VPBROADCASTD 4(SI)(R8*1), Z25

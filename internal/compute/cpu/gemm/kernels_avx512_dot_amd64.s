@@ -27,11 +27,11 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $4, flags+40(FP)
-	JNZ follows
+	JNZ told
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
-follows:
+told:
 	VPBROADCASTD 0(SI), Z2
 	VMOVUPS 0(DI), Z3
 	BYTE $0x62; BYTE $0xf2; BYTE $0x6e; BYTE $0x48; BYTE $0x52; BYTE $0xc3 // VDPBF16PS Z3, Z2, Z0
@@ -78,13 +78,13 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $4, flags+40(FP)
-	JNZ follows
+	JNZ told
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	PREFETCHT0 0(AX)(R9*1)
 	PREFETCHT0 64(AX)(R9*1)
 	ADDQ R15, AX
-follows:
+told:
 	VPBROADCASTD 0(SI), Z4
 	VMOVUPS 0(DI), Z5
 	BYTE $0x62; BYTE $0xf2; BYTE $0x5e; BYTE $0x48; BYTE $0x52; BYTE $0xc5 // VDPBF16PS Z5, Z4, Z0
@@ -149,7 +149,7 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $4, flags+40(FP)
-	JNZ follows
+	JNZ told
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	PREFETCHT0 0(AX)(R9*1)
@@ -160,7 +160,7 @@ loop:
 	PREFETCHT0 64(BX)
 	ADDQ R15, AX
 	ADDQ R15, BX
-follows:
+told:
 	VPBROADCASTD 0(SI), Z8
 	VMOVUPS 0(DI), Z9
 	BYTE $0x62; BYTE $0xd2; BYTE $0x3e; BYTE $0x48; BYTE $0x52; BYTE $0xc1 // VDPBF16PS Z9, Z8, Z0
@@ -227,11 +227,11 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $4, flags+40(FP)
-	JNZ follows
+	JNZ told
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
-follows:
+told:
 	VPBROADCASTD 0(SI), Z4
 	VPBROADCASTD 0(SI)(R8*1), Z5
 	VMOVUPS 0(DI), Z6
@@ -293,13 +293,13 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $4, flags+40(FP)
-	JNZ follows
+	JNZ told
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	PREFETCHT0 0(AX)(R9*1)
 	PREFETCHT0 64(AX)(R9*1)
 	ADDQ R15, AX
-follows:
+told:
 	VPBROADCASTD 0(SI), Z8
 	VPBROADCASTD 0(SI)(R8*1), Z9
 	VMOVUPS 0(DI), Z10
@@ -391,7 +391,7 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $4, flags+40(FP)
-	JNZ follows
+	JNZ told
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	PREFETCHT0 0(AX)(R9*1)
@@ -402,7 +402,7 @@ loop:
 	PREFETCHT0 64(BX)
 	ADDQ R15, AX
 	ADDQ R15, BX
-follows:
+told:
 	VPBROADCASTD 0(SI), Z16
 	VPBROADCASTD 0(SI)(R8*1), Z17
 	VMOVUPS 0(DI), Z18
@@ -860,12 +860,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -979,14 +979,14 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	PREFETCHT0 0(AX)(R9*1)
 	PREFETCHT0 64(AX)(R9*1)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	PREFETCHT1 0(AX)(R9*1)
@@ -1109,12 +1109,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -1243,14 +1243,14 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	PREFETCHT0 0(AX)(R9*1)
 	PREFETCHT0 64(AX)(R9*1)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	PREFETCHT1 0(AX)(R9*1)
@@ -1389,12 +1389,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -1517,12 +1517,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -1656,12 +1656,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -1807,12 +1807,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -1970,12 +1970,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX
@@ -2144,12 +2144,12 @@ begin:
 	PCALIGN $32
 loop:
 	TESTQ $8, flags+40(FP)
-	JNZ second
+	JNZ less
 	PREFETCHT0 0(AX)
 	PREFETCHT0 64(AX)
 	ADDQ R15, AX
 	JMP told
-second:
+less:
 	PREFETCHT1 0(AX)
 	PREFETCHT1 64(AX)
 	ADDQ R15, AX

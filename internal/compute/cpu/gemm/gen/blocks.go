@@ -97,7 +97,7 @@ func (w *writer) blocks() {
 		w.clear(p)
 		for pair := range blockPairs {
 			if i == 0 {
-				w.fetch(0)
+				w.first()
 			}
 			w.op("%s(%d, %d)", p.name, pair*w.pairBytes(), pair*8)
 		}
@@ -114,7 +114,7 @@ func (w *writer) blocks() {
 		w.op("MOVQ BX, CX")
 		fmt.Fprintf(w, "rest%d:\n", i)
 		if i == 0 {
-			w.fetch(0)
+			w.first()
 		}
 		w.op("%s(0, 0)", p.name)
 		w.advance(1)

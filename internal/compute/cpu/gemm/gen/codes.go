@@ -302,13 +302,9 @@ func (w *codeWriter) kernel() {
 			if w.panels > 1 {
 				w.op("LEAQ (R9)(R14*1), R10")
 			}
-			w.told("head", w.fetchHead)
+			w.choose("head", func() { w.fetchHead(0) }, func() { w.fetchHead(1) })
 		} else if w.follows() {
-			w.told("head", func(level int) {
-				if level > 0 {
-					w.touch()
-				}
-			})
+			w.choose("head", nil, w.touch)
 		}
 		if w.whole() { // what lies before the codes, too: processors follow lines without gaps
 			for panel := range w.panels {
@@ -325,7 +321,15 @@ func (w *codeWriter) kernel() {
 	w.op("MOVQ %d(AX), CX", callBlocks)
 	w.op("PCALIGN $32")
 	w.label("block")
-	w.told("codes", w.fetch)
+	first, second := func() { w.fetch(0) }, func() { w.fetch(1) }
+	switch {
+	case !w.follows():
+		first()
+	case w.rows == 1:
+		w.choose("codes", first, second)
+	default:
+		w.choose("codes", first, nil)
+	}
 	w.block()
 	w.op("ADDQ $%d, DI", w.blockBytes())
 	if w.panels > 3 {
@@ -382,25 +386,14 @@ func (w *codeWriter) follows() bool {
 	return w.rows == 1 || !w.super() && (w.rows == 2 || w.bytes())
 }
 
-// told writes what fetches for both kinds of processors: to a level of caches, where 1 is the
-// second, which is the one for processors that follow streams.
-func (w *codeWriter) told(name string, fetch func(level int)) {
-	if !w.follows() {
-		fetch(0)
-		return
-	}
-	w.op("TESTQ $%d, %d(AX)", flagFollows, callFlags)
-	w.op("JNZ %sfollows", name)
-	fetch(0)
-	w.op("JMP %stold", name)
-	w.label(name + "follows")
-	fetch(1)
-	w.label(name + "told")
+// choose is choose by the flags of the call, for processors that follow streams or do not.
+func (w *codeWriter) choose(name string, all, less func()) {
+	choose(w.Buffer, name, fmt.Sprintf("%d(AX)", callFlags), flagFollows, all, less)
 }
 
-// fetch brings codes that are multiplied soon into a cache.
+// fetch brings codes that are multiplied soon into the first cache or, at level 1, the second one.
 func (w *codeWriter) fetch(level int) {
-	if !w.dots() || level > 0 && w.rows > 1 {
+	if !w.dots() {
 		return
 	}
 	if w.unpacked() { // elsewhere lies what is unpacked next

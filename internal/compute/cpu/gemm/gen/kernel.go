@@ -114,25 +114,15 @@ func (w *writer) kernel() {
 	}
 	w.op("PCALIGN $32")
 	fmt.Fprintln(w, "loop:")
-	if w.streams() {
-		w.op("TESTQ $%d, flags+40(FP)", flagFollows)
-		w.op("JNZ follows")
-	}
+	const flags = "flags+40(FP)"
 	switch {
 	case w.again:
+	case w.streams():
+		choose(w.Buffer, "", flags, flagFollows, w.first, nil)
 	case w.shares():
-		w.op("TESTQ $%d, flags+40(FP)", flagSecond)
-		w.op("JNZ second")
-		w.fetch(0)
-		w.op("JMP told")
-		fmt.Fprintln(w, "second:")
-		w.fetch(1)
-		fmt.Fprintln(w, "told:")
+		choose(w.Buffer, "", flags, flagSecond, w.first, w.second)
 	default:
-		w.fetch(0)
-	}
-	if w.streams() {
-		fmt.Fprintln(w, "follows:")
+		w.first()
 	}
 	w.pair()
 	w.advance(1)
@@ -296,6 +286,29 @@ const (
 	flagSecond  = 8
 )
 
+// choose writes one way to fetch, and another one, less, for calls with a bit in flags; either may
+// be nil, for nothing. Labels begin with name.
+func choose(b *bytes.Buffer, name, flags string, bit int, all, less func()) {
+	jump := func(op, to string) { fmt.Fprintf(b, "\t%s %s%s\n", op, name, to) }
+	label := func(to string) { fmt.Fprintf(b, "%s%s:\n", name, to) }
+	fmt.Fprintf(b, "\tTESTQ $%d, %s\n", bit, flags)
+	switch {
+	case less == nil:
+		jump("JNZ", "told")
+		all()
+	case all == nil:
+		jump("JZ", "told")
+		less()
+	default:
+		jump("JNZ", "less")
+		all()
+		jump("JMP", "told")
+		label("less")
+		less()
+	}
+	label("told")
+}
+
 // streams tells whether a processor that follows streams is left to fetch by itself. Few rows are
 // multiplied faster than memory is read; with more it gains from being told.
 func (w *writer) streams() bool {
@@ -318,6 +331,10 @@ func (w *writer) soon() {
 		w.op("ADDQ %s, %s", w.ahead[0], w.ahead[1])
 	}
 }
+
+// first and second are fetch into the first cache, and into the second one.
+func (w *writer) first()  { w.fetch(0) }
+func (w *writer) second() { w.fetch(1) }
 
 // fetch brings memory that is multiplied soon into the caches, or all but the first, as many lines
 // for each pair as its weights are: the hardware's own prefetching ends with each page of memory.
