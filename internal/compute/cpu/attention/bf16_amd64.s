@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // A row of 16 bfloat16 numbers holds element j < 8 in the low half of word j and element j+8 in the

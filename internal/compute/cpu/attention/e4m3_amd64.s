@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // The bits of a code, spread, are a binary16 of which the exponent is lower by 8: scales make up

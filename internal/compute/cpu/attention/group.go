@@ -33,20 +33,20 @@ var negInf = float32(math.Inf(-1))
 // memory takes. The prefetchers of the hardware do not cross pages, as tiles do.
 const ahead = 4
 
-// walk is tiles of a stretch. Kernels are given a tile's place in at, and find the one in soon
-// there, too: stretchTiles numbers on.
+// walk is tiles of a stretch. Kernels are given a tile's place in at, and find those in keys or
+// values from there.
 type walk struct {
-	at   [stretchTiles]int // offsets, of head 0
-	soon [stretchTiles]int // bytes from each to the tile that is fetched while it is read
+	at [stretchTiles]int // offsets, of head 0
+	// bytes from a tile of K, and of V, to the one that is fetched while it is read
+	keys, values [stretchTiles]int
 }
 
 // scratch is the memory of one thread. It does not grow with the context.
 type scratch struct {
-	// Those of K in the stretch of the segment that was mapped last, count of them from first on,
-	// and those of V.
-	kTiles, vTiles walk
-	first, count   int
-	seg, mapped    int
+	// Those in the stretch of the segment that was mapped last, count of them from first on.
+	tiles        walk
+	first, count int
+	seg, mapped  int
 
 	q      []float32 // [query of the group][HeadDim]
 	scores []float32 // [query of the pass][scoreStride], from the first tile of the pass on
@@ -100,6 +100,9 @@ func (g *group) stretches(j *job) (from, until int) {
 	return j.from(g.pos(j, 0)) / stretch, (j.until(g.seg, g.pos(j, g.n-1))-1)/stretch + 1
 }
 
+// begins is the position of the first tile of a stretch that a segment's rows attend to.
+func (j *job) begins(g *segment, st int) int { return max(st*stretch, j.from(g.pos)/tile*tile) }
+
 // mapTiles looks up the tiles of a stretch that a segment's rows attend to.
 func (s *scratch) mapTiles(j *job, seg, st int) {
 	if s.seg == seg && s.mapped == st {
@@ -108,7 +111,7 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 	s.seg, s.mapped = seg, st
 	cfg, g := &j.c.cfg, &j.segments[seg]
 	table := j.tables[g.seq]
-	begin := max(st*stretch, j.from(g.pos)/tile*tile)
+	begin := j.begins(g, st)
 	s.first, s.count = begin%stretch/tile, 0
 	for pos := begin; pos < min((st+1)*stretch, g.end()); {
 		block, off := int(table[pos/cfg.BlockSize]), pos%cfg.BlockSize
@@ -118,17 +121,16 @@ func (s *scratch) mapTiles(j *job, seg, st int) {
 		}
 		at := j.p.tileOffset(block, off)
 		for ; off < cfg.BlockSize && pos < (st+1)*stretch; off += tile {
-			s.kTiles.at[pos%stretch/tile] = at
+			s.tiles.at[pos%stretch/tile] = at
 			at += j.p.tile
 			pos += tile
 			s.count++
 		}
 	}
-	s.vTiles.at = s.kTiles.at
 	// A block, and a panel, may begin with a tile that no row attends to: any of this cache is as
 	// good.
 	if t := s.first; t%panelTiles > 0 {
-		s.kTiles.at[t-1] = s.kTiles.at[t]
+		s.tiles.at[t-1] = s.tiles.at[t]
 	}
 }
 
@@ -146,7 +148,7 @@ func (s *scratch) begin(j *job, seg int, g *group, st int) {
 // first keys of the next stretch, or of the next head's first one.
 func (s *scratch) aim(j *job, g *group, st int) {
 	var order [2*stretchTiles + ahead]int
-	n := copy(order[:], s.kTiles.at[s.first:s.first+s.count])
+	n := copy(order[:], s.tiles.at[s.first:s.first+s.count])
 	if j.p.Kind == compute.KeysValues {
 		for i := range s.count {
 			order[n] = order[i] + j.p.values
@@ -156,7 +158,7 @@ func (s *scratch) aim(j *job, g *group, st int) {
 	from, until := g.stretches(j)
 	pos, way := (st+1)*stretch, 0
 	if st+1 == until && g.head+1 < j.heads {
-		pos, way = max(from*stretch, j.from(g.seg.pos)/tile*tile), j.keys(g.head+1)-j.keys(g.head)
+		pos, way = j.begins(g.seg, from), j.keys(g.head+1)-j.keys(g.head)
 	}
 	table, size := j.tables[g.seg.seq], j.c.cfg.BlockSize
 	for i := range ahead {
@@ -167,10 +169,10 @@ func (s *scratch) aim(j *job, g *group, st int) {
 		}
 	}
 	for i := range s.count {
-		s.kTiles.soon[s.first+i] = order[i+ahead] - order[i]
+		s.tiles.keys[s.first+i] = order[i+ahead] - order[i]
 	}
 	for i := s.count; i < n; i++ {
-		s.vTiles.soon[s.first+i-s.count] = order[i+ahead] - order[i]
+		s.tiles.values[s.first+i-s.count] = order[i+ahead] - order[i]
 	}
 }
 
@@ -391,7 +393,7 @@ func (s *scratch) finish(j *job, g *group, i int) {
 // t-th of the stretch on.
 func (s *scratch) score(j *job, head, i0, n, t, tiles int) {
 	dim := j.args.HeadDim
-	offs, q := s.kTiles.at[t:t+tiles], s.q[i0*dim:]
+	offs, q := s.tiles.at[t:t+tiles], s.q[i0*dim:]
 	k := j.a.simd[j.c.cfg.DType]
 	if k == nil {
 		scorePortable(j.c, j.keys(head), offs, q, n, dim, j.args.Scale, s.scores, scoreStride)
@@ -433,7 +435,7 @@ func (s *scratch) values(j *job, head, i, n, t0, begin, end int, acc []float32) 
 
 func (s *scratch) valuePiece(j *job, head, i0, n, t, first, count int, p, acc []float32) {
 	kind, w := j.c.cfg.DType, j.width()
-	data, offs := j.c.data[j.p.values+j.keys(head):], s.vTiles.at[t:]
+	data, offs := j.c.data[j.p.values+j.keys(head):], s.tiles.at[t:]
 	if j.p.Kind == compute.Latent {
 		data, offs = s.turn(j, t, (first+count-1)/tile+1)
 	}

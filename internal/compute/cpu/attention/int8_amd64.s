@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // Integers; the scores and weights of a position are multiplied by its scale.

@@ -47,8 +47,8 @@
 	LEAQ (R11)(R11*2), R12; \
 	LEAQ (R11)(R11*4), R13
 
-// Bytes from the n-th tile from (BX) on to the one that is fetched meanwhile: see walk.
-#define SOON(n) (256+8*n)(BX)
+// Bytes from the n-th tile of K from (BX) on to the one that is fetched meanwhile: see walk.
+#define SOON(n) (walk_keys+8*n)(BX)
 
 // AX = the tile at (BX); SI = the queries; CX = the number of dimensions.
 #define QKTILE \
@@ -270,7 +270,7 @@ dim: \
 	CMPQ CX, DX; \
 	CMOVQGT DX, CX; \
 	SUBQ CX, DX; \
-	MOVQ SOON(0), R15; \
+	MOVQ walk_values(BX), R15; \
 	MOVQ R14, AX; \
 	SHLQ $ROWSHIFT, AX; \
 	ADDQ (BX), AX; \

@@ -20,7 +20,7 @@ func (s *scratch) turn(j *job, t, count int) (data []byte, offs []int) {
 	k := j.a.simd[j.c.cfg.DType]
 	for i := range count {
 		s.turnedAt.at[i] = i * size
-		dst, src := s.turned[i*size:(i+1)*size], j.c.data[s.kTiles.at[t+i]:][:size]
+		dst, src := s.turned[i*size:(i+1)*size], j.c.data[s.tiles.at[t+i]:][:size]
 		switch {
 		case k != nil:
 			k.turn(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), slices)

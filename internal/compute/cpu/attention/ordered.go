@@ -38,7 +38,7 @@ func (j *job) orderedFor(n int) *ordered {
 func (s *scratch) scoreOrdered(j *job, k *ordered, g *group, i0, n int, p span) {
 	dim := j.args.HeadDim
 	blocks := panelled(dim) / amx.Block
-	offs := s.kTiles.at[p.first%stretch/tile:][:(p.end-p.first+tile-1)/tile]
+	offs := s.tiles.at[p.first%stretch/tile:][:(p.end-p.first+tile-1)/tile]
 	base := unsafe.Pointer(&j.c.data[j.keys(g.head)])
 	query := func(i int) *uint16 { return &s.tiling.queries[amx.Row(i, blocks)] }
 	for i := i0; i < i0+n; i++ {
@@ -66,7 +66,7 @@ func (s *scratch) valueOrdered(j *job, k *ordered, g *group, st, i0, n int, p sp
 			at := amx.Row(i%blockQueries, blocks)
 			return &s.tiling.weights[at+(own.first-p.first)*amx.Block]
 		}
-		offs := &s.kTiles.at[own.first%stretch/tile]
+		offs := &s.tiles.at[own.first%stretch/tile]
 		q, to := weights(i), acc[(i-i0)*w:]
 		stride, wide := 0, k.pv1x4
 		if took == 2 {

@@ -65,7 +65,7 @@ func (s *scratch) mapScales(j *job, head, first, from, to int) {
 		values = 0
 	}
 	for t := from; t < to; t++ {
-		at := s.kTiles.at[first+t] + j.keys(head) + j.p.scales
+		at := s.tiles.at[first+t] + j.keys(head) + j.p.scales
 		*(*[tile]float32)(s.scaling.keys[t*tile:]) = j.c.scalesAt(at)
 		*(*[tile]float32)(s.scaling.values[t*tile:]) = j.c.scalesAt(at + values)
 	}

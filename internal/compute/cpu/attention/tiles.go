@@ -232,9 +232,9 @@ func clearSteps(panel []uint16, from, until int) {
 func (s *scratch) pair(j *job, t int, more bool, offset, pairs int, dst *uint16) {
 	ahead := 0
 	if more {
-		ahead = s.kTiles.at[t+1] - s.kTiles.at[t]
+		ahead = s.tiles.at[t+1] - s.tiles.at[t]
 	}
-	to, from := unsafe.Pointer(dst), unsafe.Pointer(&j.c.data[s.kTiles.at[t]+offset])
+	to, from := unsafe.Pointer(dst), unsafe.Pointer(&j.c.data[s.tiles.at[t]+offset])
 	switch j.c.cfg.DType {
 	case compute.Int8:
 		amx.PairInt8(to, 4*amx.Block, from, pairs, ahead)

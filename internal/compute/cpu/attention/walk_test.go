@@ -32,10 +32,11 @@ func TestWalk(t *testing.T) {
 			from, until := g.stretches(j)
 			for st := from; st < until; st++ {
 				scratch.begin(j, 0, &g, st)
-				for i, w := range []*walk{&scratch.kTiles, &scratch.vTiles} {
+				w := &scratch.tiles
+				for i, soon := range []*[stretchTiles]int{&w.keys, &w.values} {
 					for k := scratch.first; k < scratch.first+scratch.count; k++ {
 						at := w.at[k] + j.keys(head) + i*j.p.values
-						read, fetched = append(read, at), append(fetched, at+w.soon[k])
+						read, fetched = append(read, at), append(fetched, at+soon[k])
 					}
 				}
 			}
